@@ -90,7 +90,7 @@ class Tour:
         for entry in self.app.chat.turn_view.transcript.entries:
             if isinstance(entry, Call | Thought) and entry.seconds is not None:
                 entry.seconds = 0.2
-                await self.app.chat.turn_view.transcript.changed(entry)
+                await self.app.tabs.current.transcript.changed(entry)
         self.app.session.conversation.began_at = None
         self.app.chat.status.tell()
         await self.pilot.pause()
@@ -112,7 +112,7 @@ async def chat(tour: Tour) -> None:
 
 async def approval(tour: Tour) -> None:
     await tour.send("Clean up what the build has left.")
-    await tour.sees("May this be done?", "a key, then Enter")
+    await tour.sees("Allow this command?", "a key, then Enter")
 
 
 async def waiting(tour: Tour) -> None:
@@ -120,7 +120,7 @@ async def waiting(tour: Tour) -> None:
     await tour.sees("running 3 of 40")
     await tour.send("Then look at the linter.")
     await tour.send("And write down what you changed.")
-    await tour.sees("next", "then", "takes one back")
+    await tour.sees("next", "then", "edits one")
     tour.app.chat.composer.insert("Meanwhile I write the next one")
 
 
@@ -135,7 +135,7 @@ async def conversations(tour: Tour) -> None:
         await tour.until(lambda title=title: tour.app.session.conversation.info.title == title)
         if title != "A friendlier greeting":
             await tour.pilot.press("ctrl+n")
-            await tour.sees("all keys")
+            await tour.sees("Keyboard shortcuts")
     await tour.pilot.press("f3")
     await tour.sees("Holiday in June", "The broken build", "answer to that")
 

@@ -39,7 +39,7 @@ class HermesApp(App[int], inherit_bindings=False):
 
     TITLE = "Hermes"
     CSS_PATH = Path(__file__).parent / "styles" / "chat.tcss"
-    BINDINGS = [Binding("ctrl+q,ctrl+c", "leave", "Leave", show=False)]  # noqa: RUF012 -- Textual's
+    BINDINGS = [Binding("ctrl+q,ctrl+c", "leave", "Quit", show=False)]  # noqa: RUF012 -- Textual's
 
     tabs: "Tabs"
     chat: "ChatScreen"
@@ -170,8 +170,8 @@ class HermesApp(App[int], inherit_bindings=False):
 
     async def _choose_theme(self, name: str) -> None:
         if name and name not in self.available_themes:
-            known = ", ".join(sorted(self.available_themes))
-            await self.tabs.current.tell(f"There is no theme {name}. There are {known}.", "warning")
+            names = ", ".join(sorted(self.available_themes))
+            await self.tabs.current.tell(f"There is no theme {name}. There are {names}.", "warning")
         elif name:
             self.theme = name
         else:
@@ -189,14 +189,14 @@ class HermesApp(App[int], inherit_bindings=False):
             self._preferences = wiring.keep_theme(self._home, self._preferences, theme)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """What Ctrl+P offers."""
+        """Offer every key as a command of Ctrl+P."""
         from hermes_tui import keymap  # noqa: PLC0415 -- loaded by now
 
         del screen
         for key in keymap.KEYS:
             run = partial(self.chat.run_action, key.action)
-            yield SystemCommand(key.does, keymap.shown(key.keys), run)
-        yield SystemCommand("Change the theme", "Colours", self.search_themes)
+            yield SystemCommand(key.does, keymap.format_keys(key.keys), run)
+        yield SystemCommand("Change the theme", "Colors", self.search_themes)
 
     # -- leaving -----------------------------------------------------------------------------
 

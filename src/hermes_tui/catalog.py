@@ -11,7 +11,7 @@ _RECENT = 20
 
 
 class Catalog:
-    """What can be opened instead of the open conversation, and who can answer it."""
+    """Lists, searches, renames and deletes conversations, and lists models."""
 
     def __init__(self, tabs: Tabs) -> None:
         self._tabs = tabs
@@ -29,24 +29,24 @@ class Catalog:
 
     async def rows(self, query: str) -> list[results.Row]:
         """Conversations by last activity; with a query those that have it, at last in a message."""
-        told = await self.client.ask(results.Rows, "session.list", limit=_LISTED, query=query)
-        rows = told.sessions
+        answer = await self.client.ask(results.Rows, "session.list", limit=_LISTED, query=query)
+        rows = answer.sessions
         self._hits = {}
         if not query:
             return rows
         found = await self.client.ask(results.Hits, "session.search", query=query, limit=_FOUND)
-        known = {row.id for row in rows}
+        ids = {row.id for row in rows}
         for hit in found.hits:
-            if hit.session_id not in known:
-                known.add(hit.session_id)
+            if hit.session_id not in ids:
+                ids.add(hit.session_id)
                 self._hits[hit.session_id] = hit
                 rows.append(_row_of(hit))
         return rows
 
     async def unanswered(self) -> int:
-        """How many of the last conversations, without the open one, wait for an answer."""
-        told = await self.client.ask(results.Rows, "session.list", limit=_RECENT)
-        return sum(row.pending > 0 and row.id != self.here for row in told.sessions)
+        """Count the recent conversations, except the shown one, that were left unanswered."""
+        answer = await self.client.ask(results.Rows, "session.list", limit=_RECENT)
+        return sum(row.pending > 0 and row.id != self.here for row in answer.sessions)
 
     def hit(self, stored_id: str) -> results.Hit | None:
         """The message by which the last search has found a conversation, if nothing else told of it."""
@@ -57,10 +57,10 @@ class Catalog:
     ) -> list[results.Message]:
         """The last messages of a conversation, which need not be open; or the last before one."""
         place = {} if before is None else {"before": before}
-        told = await self.client.ask(
+        answer = await self.client.ask(
             results.History, "session.history", session_id=stored_id, limit=count, **place
         )
-        return told.messages
+        return answer.messages
 
     async def rename(self, stored_id: str, title: str) -> None:
         tab = self.tab(stored_id)
@@ -72,18 +72,18 @@ class Catalog:
 
     async def tree(self) -> list[results.TreeNode]:
         """The parts of the open conversation, parents before children."""
-        told = await self.client.ask(results.TreeNodes, "session.tree", session_id=self.here)
-        return told.sessions
+        answer = await self.client.ask(results.TreeNodes, "session.tree", session_id=self.here)
+        return answer.sessions
 
     async def models(self) -> results.ModelOptions:
         """Every model that can be chosen here."""
         return await self._tabs.current.session.ask(results.ModelOptions, "model.options")
 
     async def choose_model(self, name: str) -> str:
-        """Have another model answer from now on; returns what the server says about it."""
-        told = await self._tabs.current.session.call("config.set", key="model", value=name)
+        """Switch to another model; returns the notice of the server."""
+        answer = await self._tabs.current.session.call("config.set", key="model", value=name)
         return one_line(
-            str(told.get("warning") or f"{told.get('value') or name} answers from now on.")
+            str(answer.get("warning") or f"{answer.get('value') or name} answers from now on.")
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from hermes_protocol import results
 from hermes_tui import wire
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.transport import Transport
@@ -27,10 +28,12 @@ _AT_ONCE = 64
 
 
 class Listener:
-    """What a client tells about the connection; subclass and override."""
+    """Receives events and the state of the connection; subclass and override."""
 
-    def heard(self, kind: str, session_id: str, payload: wire.Json) -> None:
-        """The server reports an event."""
+    def on_event(
+        self, kind: str, session_id: str, payload: wire.Json, position: results.Position
+    ) -> None:
+        """The server reports an event; one of a conversation's log has a position."""
 
     def connected(self, attempt: int) -> None:
         """The server is there; `attempt` counts from 0, so that above 0 it is there again."""
@@ -142,7 +145,8 @@ class Client:
         kind = str(event.get("type", ""))
         payload = wire.cleaned(event.get("payload"))
         inside = cast("wire.Json", payload) if isinstance(payload, dict) else {}
-        self._listener.heard(kind, str(event.get("session_id") or ""), inside)
+        position = results.Position(str(event.get("log") or ""), int(event.get("seq") or 0))
+        self._listener.on_event(kind, str(event.get("session_id") or ""), inside, position)
         return kind == "gateway.ready"
 
     async def call(self, method: str, **params: Any) -> wire.Json:  # noqa: ANN401 -- JSON values
@@ -187,9 +191,9 @@ def _settle(future: asyncio.Future[object], message: wire.Json) -> None:
     if not isinstance(error, dict):
         future.set_result(message.get("result"))
         return
-    told = cast("wire.Json", wire.cleaned(cast("object", error)))
-    data = told.get("data")
+    fields = cast("wire.Json", wire.cleaned(cast("object", error)))
+    data = fields.get("data")
     fix = str(cast("wire.Json", data).get("fix") or "") if isinstance(data, dict) else ""
-    code = told.get("code")
+    code = fields.get("code")
     number = code if isinstance(code, int) else 0
-    future.set_exception(CallError(str(told.get("message") or "It failed."), number, fix=fix))
+    future.set_exception(CallError(str(fields.get("message") or "It failed."), number, fix=fix))

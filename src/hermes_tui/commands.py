@@ -20,14 +20,17 @@ class Parsed(NamedTuple):
 COMMANDS = slash_commands.of("tui")
 """The commands of the interface."""
 
-SAID = frozenset({"queue", "steer"})
+MESSAGE_COMMANDS = frozenset({"queue", "steer"})
 """Those that are something to say, and what becomes of that while a turn runs."""
 
 _WITHOUT_ARGUMENT = frozenset({"model"})
 """Those that the server carries out when an argument follows."""
 
 REWRITING = frozenset(
-    name for one in slash_commands.of("rpc") if one.rewrites for name in (one.name, *one.aliases)
+    name
+    for command in slash_commands.of("rpc")
+    if command.rewrites
+    for name in (command.name, *command.aliases)
 )
 """Commands of the server after which the transcript is another one."""
 
@@ -42,13 +45,13 @@ def local(parsed: Parsed) -> str | None:
     """Return the name of the command of the interface, or None when the server carries it out."""
     for command in COMMANDS:
         if parsed.name in (command.name, *command.aliases):
-            unfit = _WITHOUT_ARGUMENT if parsed.argument else SAID
+            unfit = _WITHOUT_ARGUMENT if parsed.argument else MESSAGE_COMMANDS
             return None if command.name in unfit else command.name
     return None
 
 
-def shown(name: str, output: str) -> str:
-    """What a command of the server says, as it is shown here."""
+def format_output(name: str, output: str) -> str:
+    """Format the output of a command of the server for the terminal."""
     match name:
         case "help" | "h":
             return helped(output)
@@ -60,21 +63,25 @@ def shown(name: str, output: str) -> str:
 
 def helped(text: str) -> str:
     """The help of the server, with our commands that it does not know."""
-    known = {line.split(" ")[0] for line in text.splitlines()}
-    ours = [(f"/{one.name}", one.help) for one in COMMANDS if f"/{one.name}" not in known]
+    names = {line.split(" ")[0] for line in text.splitlines()}
+    ours = [
+        (f"/{command.name}", command.help)
+        for command in COMMANDS
+        if f"/{command.name}" not in names
+    ]
     column = max((len(name) for name, _ in ours), default=0) + 2
     lines = [f"{name:<{column}}{help}" for name, help in ours]
     return "\n".join([text, "", "Of this interface", *lines]) if ours else text
 
 
 def completed(typed: str, items: list[Item]) -> list[Item]:
-    """What the server offers, and our own commands that begin like what is typed."""
+    """Add our own commands that begin like the typed text to those of the server."""
     if " " in typed:
         return items
-    known = {item.text for item in items}
+    names = {item.text for item in items}
     ours = [
-        Item(one.name, f"/{one.name}", one.help)
-        for one in COMMANDS
-        if f"/{one.name}".startswith(typed) and one.name not in known
+        Item(command.name, f"/{command.name}", command.help)
+        for command in COMMANDS
+        if f"/{command.name}".startswith(typed) and command.name not in names
     ]
     return sorted([*items, *ours], key=lambda item: (f"/{item.text}" != typed, item.text))

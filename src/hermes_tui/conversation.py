@@ -28,9 +28,11 @@ class Conversation:
     """When the running turn began, on the monotonic clock."""
     waiting: list[str] = field(default_factory=list)
     """Prompts that will be answered after the running one."""
+    position: results.Position = field(default_factory=results.Position)
+    """The last event of its log that was taken; a server that is reached again continues after it."""
     has_spoken: bool = False
     """Whether anything was said, so that it exists in the store."""
-    _known: wire.Json = field(default_factory=dict)
+    _fields: wire.Json = field(default_factory=dict)
 
     @property
     def is_running(self) -> bool:
@@ -40,24 +42,34 @@ class Conversation:
         """Be the conversation that the server has opened."""
         self.live_id, self.stored_id = opened.session_id, opened.durable_id
         self.has_spoken = opened.message_count > 0 or bool(opened.messages)
-        self._known = {}
+        self.position = results.Position(opened.events.log, opened.events.seq)
+        self._fields = {}
         self.info = results.Info()
         self._end()
         self.learn(opened.info)
 
+    def advance(self, position: results.Position) -> bool:
+        """Note the position of an event; False when it was taken before."""
+        if not position.seq:
+            return True
+        if position.log == self.position.log and position.seq <= self.position.seq:
+            return False
+        self.position = position
+        return True
+
     def learn(self, news: wire.Json) -> None:
         """Take over what the server says; what it does not mention or does not know stays."""
-        told = {
+        changes = {
             key: value
             for key, value in news.items()
             if value is not None and (key, value) != ("usage", {})
         }
-        known = {**self._known, **told}
+        fields = {**self._fields, **changes}
         try:
-            self.info = wire.read(known, results.Info)
+            self.info = wire.read(fields, results.Info)
         except msgspec.ValidationError:
             return
-        self._known = known
+        self._fields = fields
         self.stored_id = self.info.stored_session_id or self.stored_id
 
     def hear(self, event: m.Event, now: float) -> bool:
@@ -85,7 +97,7 @@ class Conversation:
         return before != (self.state, self.activity, self.info, self.began_at)
 
     def _use(self, usage: wire.Json) -> None:
-        self.learn({"usage": {**self._known.get("usage", {}), **usage}})
+        self.learn({"usage": {**self._fields.get("usage", {}), **usage}})
 
     def _do(self, activity: str | None) -> None:
         if activity is not None and self.state != "stopping":
@@ -113,7 +125,7 @@ class Conversation:
 
 
 def _activity(event: m.Event) -> str | None:
-    """What the model is doing when this is heard; None when it does not tell."""
+    """Name the activity of the model that an event reports; None if it reports none."""
     match event:
         case m.ReplyDelta():
             return "writing"

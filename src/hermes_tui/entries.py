@@ -1,4 +1,4 @@
-"""What a transcript consists of, as plain values; widgets are made of them when they are seen."""
+"""The entries of a transcript as plain values; widgets are made of them when they are seen."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _PART = 1500
 
 @dataclass(eq=False)
 class UserMessage:
-    """What a person said."""
+    """A message of a person."""
 
     text: str
     images: list[str] = field(default_factory=list)
@@ -35,13 +35,13 @@ class UserMessage:
         return cls(wire.clean(whole), list(images), whole=whole, busy=busy)
 
     def says(self, text: str) -> bool:
-        """Whether this is the message that the server knows as `text`."""
+        """Return whether the server knows this message as `text`."""
         return wire.clean(self.whole or self.text).strip() == wire.clean(text).strip()
 
 
 @dataclass(eq=False)
 class Reply:
-    """What the model said between two tool calls, or a part of it when it is long."""
+    """Text of the model between two tool calls, or a part of it when it is long."""
 
     text: str = ""
     is_done: bool = True
@@ -51,7 +51,7 @@ class Reply:
 
 @dataclass(eq=False)
 class Thought:
-    """What the model thought aloud."""
+    """Reasoning of the model."""
 
     text: str = ""
     is_done: bool = True
@@ -124,11 +124,11 @@ def from_messages(messages: Iterable[results.Message]) -> list[Entry]:
 
 
 def _entries_of(message: results.Message) -> list[Entry]:
-    return [*_shown(message), *_end_of_turn(message)]
+    return [*_content_of(message), *_end_of_turn(message)]
 
 
 def _end_of_turn(message: results.Message) -> list[Note]:
-    """What is said where a turn ended without an answer."""
+    """Return the note for a turn that ended without an answer."""
     if message.status == "error":
         return [Note(message.error or "The turn failed.", "error")]
     if message.status == "interrupted":
@@ -136,10 +136,10 @@ def _end_of_turn(message: results.Message) -> list[Note]:
     return [Note("Stopped here.")] if message.kind == "partial" else []
 
 
-def _shown(message: results.Message) -> Sequence[Entry]:
+def _content_of(message: results.Message) -> Sequence[Entry]:
     text = message.text or ""
     if message.kind == "summary":
-        return [Divider("earlier messages were summed up here", text)]
+        return [Divider("earlier messages were compacted here", text)]
     if message.role == "user":
         return [UserMessage(text, list(message.images))]
     if message.role == "assistant":

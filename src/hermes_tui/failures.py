@@ -1,4 +1,4 @@
-"""What can go wrong with a call of the server."""
+"""Errors of calls to the server."""
 
 from hermes_core.errors import HermesError
 

@@ -1,4 +1,4 @@
-"""What was typed before, shared with `hermes chat`: the same private file in the same form.
+"""The input history, shared with `hermes chat`: the same private file in the same form.
 
 A text is a comment with the time, then each of its lines after a plus sign.
 """
@@ -17,10 +17,10 @@ from hermes_core.secrets import redact
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 1_000_000
-_MOST_BYTES = 64_000_000
-_KEPT = 1000
-_ENOUGH = 100
-_LONGEST = 100_000
+_MAX_BYTES = 64_000_000
+_MAX_TEXTS = 1000
+_MIN_TEXTS = 100
+_MAX_LENGTH = 100_000
 """Characters from which on a text is kept in its short form only: it would push the others out."""
 
 
@@ -39,7 +39,7 @@ class InputHistory:
         try:
             size, window = self._path.stat().st_size, _READ_BYTES
             found = self._read(size, window)
-            while len(found) < _ENOUGH and window < min(size, _MOST_BYTES):
+            while len(found) < _MIN_TEXTS and window < min(size, _MAX_BYTES):
                 window *= 4  # something long stands at the end
                 found = self._read(size, window)
         except FileNotFoundError:
@@ -47,7 +47,7 @@ class InputHistory:
         except OSError:
             logger.warning("the history %s cannot be read", self._path, exc_info=True)
             return
-        self.texts = [*found, *self.texts][-_KEPT:]
+        self.texts = [*found, *self.texts][-_MAX_TEXTS:]
 
     def _read(self, size: int, window: int) -> list[str]:
         """The texts in the last so many bytes, without one that begins before them."""
@@ -56,7 +56,7 @@ class InputHistory:
             lines = f.read().decode("utf-8", "replace").split("\n")
         if window < size:
             lines = lines[next((n for n, line in enumerate(lines) if not line), 0) :]
-        return [text for text in _texts(lines) if len(text) <= _LONGEST]
+        return [text for text in _texts(lines) if len(text) <= _MAX_LENGTH]
 
     def add(self, text: str, short: str = "") -> None:
         """Remember a text, for later starts too; secrets are replaced by their names.
@@ -64,7 +64,7 @@ class InputHistory:
         Of one that is very long the short form is remembered.
         """
         self.rest()
-        text = redact((text if len(text) <= _LONGEST else short[:_LONGEST]).strip("\n"))
+        text = redact((text if len(text) <= _MAX_LENGTH else short[:_MAX_LENGTH]).strip("\n"))
         if not text.strip() or (self.texts and self.texts[-1] == text):
             return
         self.texts.append(text)

@@ -18,42 +18,56 @@ class Key(NamedTuple):
 
 
 KEYS: tuple[Key, ...] = (
-    Key("stop", "ctrl+c", "stop_or_leave", "Stop the turn; twice: leave", "Conversation"),
+    Key(
+        "stop", "ctrl+c", "stop_or_leave", "Interrupt the turn; press twice to quit", "Conversation"
+    ),
     Key("new", "ctrl+n", "app.new", "Start a new conversation", "Conversation"),
-    Key("open", "f3,ctrl+o", "app.pick", "Open another conversation", "Conversation"),
-    Key("next", "ctrl+pagedown,alt+right", "move(1)", "Show the next one", "Conversation"),
-    Key("previous", "ctrl+pageup,alt+left", "move(-1)", "Show the previous one", "Conversation"),
+    Key("open", "f3,ctrl+o", "app.pick", "History: open another conversation", "Conversation"),
+    Key("next", "ctrl+pagedown,alt+right", "move(1)", "Show the next conversation", "Conversation"),
+    Key(
+        "previous",
+        "ctrl+pageup,alt+left",
+        "move(-1)",
+        "Show the previous conversation",
+        "Conversation",
+    ),
     Key("close", "alt+w", "close", "Close the conversation", "Conversation"),
-    Key("tree", "f5", "app.tree", "Show branches and shortenings", "Conversation"),
-    Key("model", "f4", "app.models", "Choose the model", "Conversation"),
-    Key("answer", "f2", "answer", "Go to what waits for an answer", "Conversation"),
-    Key("take_back", "alt+up", "take_back", "Take the last waiting prompt back", "Conversation"),
-    Key("leave", "ctrl+q", "app.leave", "Leave", "Conversation"),
-    Key("up", "pageup", "page_up", "Scroll back", "Reading"),
-    Key("down", "pagedown", "page_down", "Scroll forward", "Reading"),
-    Key("first", "ctrl+home", "first", "Far back; again: further", "Reading"),
-    Key("last", "ctrl+end", "last", "To the end", "Reading"),
+    Key("tree", "f5", "app.tree", "Show branches and compactions", "Conversation"),
+    Key("model", "f4", "app.models", "Switch model", "Conversation"),
+    Key(
+        "answer",
+        "f2",
+        "answer",
+        "Go to the question that is waiting for your answer",
+        "Conversation",
+    ),
+    Key("take_back", "alt+up", "take_back", "Edit the last queued prompt", "Conversation"),
+    Key("leave", "ctrl+q", "app.leave", "Quit", "Conversation"),
+    Key("up", "pageup", "page_up", "Scroll up", "Reading"),
+    Key("down", "pagedown", "page_down", "Scroll down", "Reading"),
+    Key("first", "ctrl+home", "first", "Far back; again: further back", "Reading"),
+    Key("last", "ctrl+end", "last", "To the end of the transcript", "Reading"),
     Key("details", "ctrl+t", "details", "Open or close all details", "Reading"),
-    Key("copy", "ctrl+y", "copy", "Copy the last code, or the last reply", "Reading"),
-    Key("redraw", "ctrl+l", "redraw", "Draw the screen anew", "Reading"),
-    Key("help", "f1", "app.help", "Show this help", "Reading"),
+    Key("copy", "ctrl+y", "copy", "Copy the last code block, or the last reply", "Reading"),
+    Key("redraw", "ctrl+l", "redraw", "Redraw the screen", "Reading"),
+    Key("help", "f1", "app.help", "Keyboard shortcuts", "Reading"),
 )
 
 FIXED: tuple[tuple[str, str, str], ...] = (
     ("Writing", "enter", "Send"),
     ("Writing", "shift+enter, ctrl+j", "New line (or \\ and Enter)"),
-    ("Writing", "up, down", "What was typed before"),
+    ("Writing", "up, down", "Input history"),
     ("Writing", "tab", "Complete / and @"),
-    ("Writing", "escape", "Close the list; back to writing"),
+    ("Writing", "escape", "Close the list; back to the text field"),
     ("Writing", "shift+tab", "To the transcript (Enter opens, copies)"),
-    ("Writing", "?", "This help, when nothing is typed"),
-    ("Conversation", "ctrl+d", "Leave, when nothing is typed"),
-    ("Conversation", "ctrl+p", "Everything else, themes too"),
+    ("Writing", "?", "Keyboard shortcuts, when nothing is typed"),
+    ("Conversation", "ctrl+d", "Quit, when nothing is typed"),
+    ("Conversation", "ctrl+p", "Command palette, with themes"),
 )
 """Keys that widgets deal with; they cannot be changed."""
 
 
-_KNOWN = {key.value.rpartition("+")[2] for key in Keys}
+_KEY_NAMES = {key.value.rpartition("+")[2] for key in Keys}
 _NAMES = {"pageup": "PgUp", "pagedown": "PgDn", "escape": "Esc"}
 
 
@@ -66,38 +80,38 @@ def bindings() -> list[Binding]:
 
 
 def names() -> list[str]:
-    """What own keys may refer to."""
+    """List the names that custom keys may refer to."""
     return [key.name for key in KEYS]
 
 
 def problems(own: Mapping[str, str]) -> list[str]:
-    """What is wrong with a person's own keys, in sentences."""
-    told: list[str] = []
+    """Describe the problems of custom keys, in sentences."""
+    problems_found: list[str] = []
     if unknown := ", ".join(sorted(set(own) - set(names()))):
-        told.append(f"there is nothing called {unknown}; there are {', '.join(names())}.")
-    used = {one.strip(): does for _, keys, does in FIXED for one in keys.split(",")}
+        problems_found.append(f"there is nothing called {unknown}; there are {', '.join(names())}.")
+    used = {key.strip(): does for _, keys, does in FIXED for key in keys.split(",")}
     for key in KEYS:
         for pressed in own.get(key.name, key.keys).replace(" ", "").split(","):
             if not _exists(pressed):
-                told.append(f"{pressed!r} of {key.name} is no key.")
+                problems_found.append(f"{pressed!r} of {key.name} is not a valid key.")
             elif pressed in used:
-                told.append(f"{pressed} cannot be both {key.name} and {used[pressed]!r}.")
+                problems_found.append(f"{pressed} cannot be both {key.name} and {used[pressed]!r}.")
             used[pressed] = key.name
-    return told
+    return problems_found
 
 
 def _exists(key: str) -> bool:
     *modifiers, last = key.split("+")
     is_modified = set(modifiers) <= {"ctrl", "shift", "alt", "super"}
-    return is_modified and (len(last) == 1 or last in _KNOWN)
+    return is_modified and (len(last) == 1 or last in _KEY_NAMES)
 
 
 def keys_of(name: str) -> str:
     """The keys of something, as people write them."""
-    return shown(next(key.keys for key in KEYS if key.name == name))
+    return format_keys(next(key.keys for key in KEYS if key.name == name))
 
 
-def shown(keys: str) -> str:
+def format_keys(keys: str) -> str:
     """Keys as people write them: Ctrl+C, F1."""
     return ", ".join("+".join(map(_named, key.split("+"))) for key in keys.split(","))
 

@@ -24,6 +24,10 @@ class Event(Message):
     """Something the server reports about a session; empty: about itself."""
 
     session_id: str = ""
+    position = results.Position()
+    """Its place in the log of its conversation; 0 for a snapshot of a state."""
+    connection = 0
+    """The connection that it came by, counted from 0."""
 
 
 @dataclass(repr=False, eq=False)
@@ -45,7 +49,7 @@ class TurnStarted(Event):
 
     @property
     def is_told(self) -> bool:
-        """Whether the server says what it answers."""
+        """Return whether the server says which prompt it answers."""
         return bool(self.user or self.images)
 
 
@@ -69,7 +73,7 @@ class Piece(Words):
 
     @property
     def origin(self) -> tuple[type, str, str]:
-        """What a piece must have in common with another to be added to it."""
+        """Identify the text that the piece belongs to."""
         return type(self), self.session_id, ""
 
     def take(self) -> str:
@@ -84,7 +88,7 @@ class ReplyDelta(Piece):
 
 @dataclass(repr=False, eq=False)
 class ReplyInterim(Event):
-    """What the model said before it used tools, as a whole."""
+    """The complete text of the model before it used tools."""
 
     text: str = ""
     already_streamed: bool = False
@@ -161,25 +165,25 @@ class StatusChanged(Event):
 
     @property
     def words(self) -> str:
-        """What goes on, in a few words for the status line."""
+        """Describe the activity in a few words for the status line."""
         return _HELD_UP[self.kind] if self.trouble else self.text or self.kind
 
     @property
     def trouble(self) -> str:
-        """What holds the turn up, when that takes a sentence to say."""
+        """Explain the delay of the turn, when that takes a sentence."""
         return self.text if self.kind in _HELD_UP and len(self.text) > _FEW_WORDS else ""
 
 
 @dataclass(repr=False, eq=False)
 class UsageChanged(Event):
-    """How full the window is; fields that are missing stay as they were."""
+    """The use of the context window changed; missing fields stay as they were."""
 
     usage: wire.Json = field(default_factory=dict)
 
 
 @dataclass(repr=False, eq=False)
 class SessionChanged(Event):
-    """What is known about the session; fields that are missing stay as they were."""
+    """The state of the session changed; missing fields stay as they were."""
 
     info: wire.Json = field(default_factory=dict)
 
@@ -234,7 +238,7 @@ class Notified(Event):
 
 @dataclass(repr=False, eq=False)
 class ModelProgress(Event):
-    """How far the fetch of a model is, in bytes; without a total there is only something to say."""
+    """Progress of a model download in bytes; without a total there is only a text."""
 
     text: str = ""
     done: int = 0
@@ -302,11 +306,11 @@ def from_event(kind: str, session_id: str, payload: wire.Json) -> Event | None:
         return SessionChanged(session_id, fields)
     if kind == "usage.update":
         return UsageChanged(session_id, fields)
-    known = _EVENTS.get(kind)
-    return _made(known, session_id, fields) if known is not None else None
+    event_type = _EVENTS.get(kind)
+    return _convert(event_type, session_id, fields) if event_type is not None else None
 
 
-def _made(kind: type[Event], session_id: str, fields: wire.Json) -> Event | None:
+def _convert(kind: type[Event], session_id: str, fields: wire.Json) -> Event | None:
     try:
         return msgspec.convert({**fields, "session_id": session_id}, kind, strict=False)
     except msgspec.ValidationError as error:

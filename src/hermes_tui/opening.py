@@ -1,11 +1,11 @@
-"""What is to be opened at the start."""
+"""The conversation to open at the start."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What is to be opened at the start; nothing said: a new conversation."""
+    """The conversation to open at the start; without any field, a new one."""
 
     resume: str = ""
     """An id or a title."""

@@ -1,4 +1,4 @@
-"""What is shown when a conversation is opened: its end, what is being answered, what is wrong."""
+"""The view of an opened conversation: its end, the running turn, warnings."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -22,8 +22,8 @@ def entries_of(opened: results.Opened) -> list[Entry]:
         entries.append(UserMessage(running.user or "", list(running.images)))
     entries += [e for e in from_messages(running.messages) if not isinstance(e, UserMessage)]
     entries += [
-        Call(one.tool_id, one.name, one.context or "", output=one.text or "")
-        for one in running.tools
+        Call(item.tool_id, item.name, item.context or "", output=item.text or "")
+        for item in running.tools
     ]
     if running.assistant:
         entries.append(Reply(running.assistant, is_done=False))
@@ -31,27 +31,27 @@ def entries_of(opened: results.Opened) -> list[Entry]:
 
 
 def news(info: results.Info) -> list[Note]:
-    """What a person should know about the set-up: how to get a better model, what is wrong with it."""
-    told = [Note(_STEP_UP)] if info.provider == "embedded" else []
-    told += [Note(text, "warning") for text in (info.config_warning, info.install_warning) if text]
+    """Return notes about the set-up: how to get a better model, and warnings."""
+    notes = [Note(_STEP_UP)] if info.provider == "embedded" else []
+    notes += [Note(text, "warning") for text in (info.config_warning, info.install_warning) if text]
     if info.credential_warning and not info.offer.name:
-        told.append(Note(info.credential_warning, "error"))
-    return told
+        notes.append(Note(info.credential_warning, "error"))
+    return notes
 
 
 class Earlier:
     """The messages of a conversation that have not been fetched yet, page by page."""
 
-    def __init__(self, known: Sequence[results.Message], page: Page) -> None:
+    def __init__(self, messages: Sequence[results.Message], page: Page) -> None:
         self._page = page
-        self._first = _first_id(known)
+        self._first = _first_id(messages)
 
     async def fetch(self, count: int) -> list[Entry]:
         """The entries of so many messages before those that are known; none when there are no more."""
         if self._first is None:
             return []
         messages = (await self._page(self._first, count)).messages
-        earlier = [one for one in messages if one.id is not None and one.id < self._first]
+        earlier = [item for item in messages if item.id is not None and item.id < self._first]
         self._first = _first_id(earlier)
         return from_messages(earlier)
 

@@ -1,4 +1,4 @@
-"""What a person likes about the interface, in `tui.json` in the home: the theme and own keys."""
+"""Preferences of the person, in `tui.json` in the home: the theme and custom keys."""
 
 import logging
 from pathlib import Path
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What can be liked."""
+    """Theme and custom keys."""
 
     theme: str = ""
     keys: dict[str, str] = {}
@@ -20,7 +20,7 @@ class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def path(home: Home) -> Path:
-    """Where they are kept."""
+    """Return the path of the file."""
     return home.root / "tui.json"
 
 
@@ -36,9 +36,11 @@ def load(home: Home) -> Preferences:
         ) from error
 
 
-def save(home: Home, wanted: Preferences) -> None:
+def save(home: Home, preferences: Preferences) -> None:
     """Write them; a disk that fails costs only this."""
     try:
-        write_private(path(home), msgspec.json.format(msgspec.json.encode(wanted)).decode() + "\n")
+        write_private(
+            path(home), msgspec.json.format(msgspec.json.encode(preferences)).decode() + "\n"
+        )
     except (OSError, ConfigError):
         logger.warning("%s cannot be written", path(home), exc_info=True)

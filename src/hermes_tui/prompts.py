@@ -23,7 +23,7 @@ Origin = Literal["here", "before", "elsewhere"]
 
 
 class Delivery(Enum):
-    """How far a prompt got on its way to the server."""
+    """Progress of a prompt on its way to the server."""
 
     HELD = auto()
     """Not sent yet: there is no conversation to send it to."""
@@ -36,7 +36,7 @@ class Delivery(Enum):
 
 
 class Place(Enum):
-    """Where a prompt is shown."""
+    """The part of the screen that shows a prompt."""
 
     TRANSCRIPT = auto()
     """There, or nowhere."""
@@ -60,7 +60,7 @@ class Prompt:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is to come: it is shown for good, or was taken back."""
+        """Return whether nothing of it is to come: it stays shown, or was taken back."""
         is_settled = self.delivery in (Delivery.ACCEPTED, Delivery.WITHDRAWN)
         return is_settled and self.place is Place.TRANSCRIPT
 
@@ -86,7 +86,7 @@ class Prompts:
         """The turns that a stop has ended before they began; one may be told before its number is."""
         self._due = ""
         """The turn that is to begin at once, and has not begun yet."""
-        self._begun = ""
+        self._started_turn = ""
         """The turn that has begun last."""
 
     def _at(self, place: Place) -> list[Prompt]:
@@ -107,17 +107,17 @@ class Prompts:
 
     @property
     def can_be_taken_back(self) -> bool:
-        """Whether any of the queue can be had in the composer again."""
+        """Return whether any queued prompt can be moved back to the composer."""
         return bool(self._free)
 
     @property
     def _free(self) -> list[Prompt]:
         """The queue without what is on its way to the running turn."""
-        return [one for one in self.queued if one.turn_id or one.delivery is Delivery.HELD]
+        return [item for item in self.queued if item.turn_id or item.delivery is Delivery.HELD]
 
     @property
     def are_under_way(self) -> bool:
-        """Whether a turn is to begin, so that there is something to stop."""
+        """Return whether a turn is about to start, so that there is something to stop."""
         return bool(self._with(Delivery.HELD) or self._with(Delivery.SENT) or self._due)
 
     async def send(self, message: UserMessage) -> bool:
@@ -164,7 +164,7 @@ class Prompts:
 
     async def _arrived(self, prompt: Prompt, status: str) -> None:
         prompt.entry.is_sent = True
-        if status == "streaming" and prompt.turn_id != self._begun:
+        if status == "streaming" and prompt.turn_id != self._started_turn:
             self._due = prompt.turn_id
         is_shown = prompt.entry in self._transcript.entries
         if status == "queued" and is_shown and self._session.conversation.is_running:
@@ -205,7 +205,7 @@ class Prompts:
 
     async def started(self, event: m.TurnStarted) -> None:
         """A turn begins: its prompt leaves the queue. One from elsewhere is shown as well."""
-        self._begun, self._due = event.turn_id, ""
+        self._started_turn, self._due = event.turn_id, ""
         queued, leaving = self.queued, self._at(Place.LEAVING)
         for prompt in leaving:
             self._dequeue(prompt)
@@ -221,9 +221,9 @@ class Prompts:
     async def steered(self, text: str) -> None:
         """The running turn has heard a prompt."""
         candidates = [*self.queued, *self._with(Delivery.SENT)]
-        heard = next((prompt for prompt in candidates if prompt.entry.says(text)), None)
-        if heard is not None:
-            await self._show(heard)
+        steered_prompt = next((prompt for prompt in candidates if prompt.entry.says(text)), None)
+        if steered_prompt is not None:
+            await self._show(steered_prompt)
         else:
             await self._show_foreign(text)
 
@@ -274,7 +274,7 @@ class Prompts:
 
     def know(self, queued: Sequence[results.Queued]) -> None:
         """Take over the queue of a conversation that was opened, before any of its turns begins."""
-        texts = {one.text for one in queued}
+        texts = {item.text for item in queued}
         under_way = [p for p in self._with(Delivery.SENT) if p.entry.whole not in texts]
         self._line_up(queued, "before", under_way)
 
@@ -283,7 +283,7 @@ class Prompts:
         self._dropped.update(event.dropped)
         before, sent = [*self._at(Place.LEAVING), *self.queued], self._with(Delivery.SENT)
         returned = [p.entry for p in before if p.turn_id in event.dropped and p.origin == "here"]
-        arrived = [one for one in event.queued if not any(p.entry.says(one.text) for p in sent)]
+        arrived = [item for item in event.queued if not any(p.entry.says(item.text) for p in sent)]
         self._line_up(arrived, "elsewhere", sent)
         for prompt in self._at(Place.LEAVING):
             if prompt.turn_id in self._dropped:
@@ -297,14 +297,14 @@ class Prompts:
         before = [*self._at(Place.LEAVING), *self.queued]
         by_turn = {prompt.turn_id: prompt for prompt in before if prompt.turn_id}
         queue = [
-            by_turn.get(one.turn_id)
+            by_turn.get(item.turn_id)
             or Prompt(
-                UserMessage.of(one.text, images=one.images),
-                one.turn_id,
+                UserMessage.of(item.text, images=item.images),
+                item.turn_id,
                 origin,
                 Delivery.ACCEPTED,
             )
-            for one in queued
+            for item in queued
         ]
         queue += [p for p in self.queued if p.delivery is Delivery.HELD or p in under_way]
         for prompt in before:

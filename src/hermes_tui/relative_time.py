@@ -4,7 +4,7 @@ _UNITS = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60
 
 
 def ago(moment: float | None, now: float) -> str:
-    """How long something is past, in the largest unit that fits."""
+    """Format the time since a moment, in the largest unit that fits."""
     if moment is None:
         return ""
     past = max(0.0, now - moment)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from msgspec import structs
+
 from hermes_protocol import results
 from hermes_protocol.errors import NOT_STORED, UNKNOWN_METHOD, USE_DISPATCH
 from hermes_tui import wire
@@ -22,7 +24,7 @@ PAGE = 60
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a slash command."""
+    """The result of a slash command."""
 
     output: str = ""
     send: str = ""
@@ -57,44 +59,48 @@ class Session:
         """The same conversation again; None when nothing was said in it, so that there is none."""
         stored = self.conversation.stored_id
         try:
-            return await self._resume(stored, columns)
+            return await self._resume(stored, columns, self.conversation.position)
         except CallError as error:
             if error.number != NOT_STORED or self.conversation.has_spoken:
                 raise
             return None
 
     async def _first(self, columns: int) -> results.Opened:
-        wanted = self._opening
-        if wanted.live is not None:
-            return await self._join(wanted.live, columns)
-        name = wanted.resume
-        if wanted.continues and not name:
+        opening = self._opening
+        if opening.live is not None:
+            return await self._join(opening.live, columns)
+        name = opening.resume
+        if opening.continues and not name:
             name = str((await self.client.call("session.most_recent")).get("session_id") or "")
         if not name:
             return await self._create(columns)
         opened = await self._resume(name, columns)
-        if wanted.model:
+        if opening.model:
             live = opened.session_id
-            await self.client.call("config.set", session_id=live, key="model", value=wanted.model)
+            await self.client.call("config.set", session_id=live, key="model", value=opening.model)
         return opened
 
     async def _create(self, columns: int) -> results.Opened:
         wishes = {"cwd": self._opening.cwd, "model": self._opening.model}
-        given = {name: value for name, value in wishes.items() if value}
-        return await self.client.ask(results.Opened, "session.create", cols=columns, **given)
+        params = {name: value for name, value in wishes.items() if value}
+        return await self.client.ask(results.Opened, "session.create", cols=columns, **params)
 
-    async def _resume(self, name: str, columns: int) -> results.Opened:
+    async def _resume(
+        self, name: str, columns: int, position: results.Position | None = None
+    ) -> results.Opened:
+        """Resume a stored conversation; with a position, get only what came after it, if possible."""
+        after = {"after": structs.asdict(position)} if position and position.log else {}
         return await self.client.ask(
-            results.Opened, "session.resume", session_id=name, cols=columns, limit=PAGE
+            results.Opened, "session.resume", session_id=name, cols=columns, limit=PAGE, **after
         )
 
     async def _join(self, name: str, columns: int) -> results.Opened:
         """Join a conversation of a running server: the named one, else the one active last."""
         rows = (await self.client.ask(results.Rows, "session.active_list")).sessions
         latest = max(rows, key=lambda row: row.last_active or 0, default=None)
-        known = next((row for row in rows if row.id == name), None if name else latest)
-        if known is not None:
-            return await self._activate(known.id)
+        row = next((row for row in rows if row.id == name), None if name else latest)
+        if row is not None:
+            return await self._activate(row.id)
         return await (self._resume(name, columns) if name else self._create(columns))
 
     async def _activate(self, live_id: str) -> results.Opened:
@@ -131,7 +137,7 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a conversation to call about."""
+        """Return whether the conversation is open on the server."""
         return self._is_open.is_set()
 
     async def opened(self) -> None:
@@ -172,17 +178,17 @@ class Session:
     async def command(self, name: str, argument: str) -> Outcome:
         """Run a slash command of the server."""
         try:
-            told = await self.call("slash.exec", command=f"/{name} {argument}".rstrip())
+            answer = await self.call("slash.exec", command=f"/{name} {argument}".rstrip())
         except CallError as error:
             if error.number not in (USE_DISPATCH, UNKNOWN_METHOD):
                 raise
-            told = await self.call("command.dispatch", name=name, arg=argument)
-        if told.get("type") == "alias" and told.get("target") not in (None, name):
-            return await self.command(str(told["target"]), argument)
-        cleaned = cast("wire.Json", wire.cleaned(told))
+            answer = await self.call("command.dispatch", name=name, arg=argument)
+        if answer.get("type") == "alias" and answer.get("target") not in (None, name):
+            return await self.command(str(answer["target"]), argument)
+        cleaned = cast("wire.Json", wire.cleaned(answer))
         if isinstance(cleaned.get("session"), dict):
             self.take(wire.read(cleaned["session"], results.Opened))
-        return _outcome(cleaned, str(told.get("message") or ""))
+        return _outcome(cleaned, str(answer.get("message") or ""))
 
     async def page(self, before_id: int, count: int) -> results.History:
         """So many messages before the one with this id."""
@@ -207,13 +213,13 @@ def _ignore(_opened: results.Opened) -> None:
     """Nobody looks."""
 
 
-def _outcome(told: wire.Json, message: str) -> Outcome:
-    notice = str(told.get("notice") or told.get("warning") or "")
-    output = "\n".join(part for part in (str(told.get("output") or ""), notice) if part)
-    match told.get("type"):
+def _outcome(answer: wire.Json, message: str) -> Outcome:
+    notice = str(answer.get("notice") or answer.get("warning") or "")
+    output = "\n".join(part for part in (str(answer.get("output") or ""), notice) if part)
+    match answer.get("type"):
         case "send" | "skill":
-            return Outcome(output, send=message, busy=str(told.get("busy") or ""))
+            return Outcome(output, send=message, busy=str(answer.get("busy") or ""))
         case "prefill":
             return Outcome(output, prefill=wire.clean(message))
         case _:
-            return Outcome(output, leaves=bool(told.get("leave")))
+            return Outcome(output, leaves=bool(answer.get("leave")))

@@ -54,6 +54,8 @@ class Tab:
         """Whether a turn continues that a dead process began: not every result of its calls is known."""
         self.commands = 0
         """How many commands the server runs for it, such as a compaction, which takes its time."""
+        self.loss: Note | None = None
+        """The note that the server is gone, until it is there again."""
         self.crash = ""
         """Why the server stopped while a turn ran here, until that was reported."""
         self.notes: list[Note] = []
@@ -92,7 +94,7 @@ class Tab:
 
     @property
     def badge(self) -> Badge:
-        """What a person should know of it who looks at another one."""
+        """Return what a person who looks at another conversation should know."""
         conversation = self.conversation
         if self.questions:
             return "waiting"
@@ -104,12 +106,14 @@ class Tab:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was said in it, so that nothing is lost with it."""
+        """Return whether nothing was said in it, so that nothing is lost with it."""
         is_used = self.conversation.has_spoken or self.conversation.is_running
         return not (is_used or self.prompts.waiting or self.prompts.are_under_way)
 
     async def take(self, event: m.Event, now: float) -> bool:
-        """Take an event in; returns whether the state of the conversation changed."""
+        """Take an event in, once; returns whether the state of the conversation changed."""
+        if not self.conversation.advance(event.position):
+            return False
         await self.turn.take(event)
         match event:
             case m.TurnStarted():
@@ -131,20 +135,22 @@ class Tab:
         return self.conversation.hear(event, now)
 
     def _ask(self, event: m.ApprovalAsked | m.QuestionAsked) -> None:
-        known = {question.request_id for question in self.questions}
-        if not event.request_id or event.request_id not in known:
+        ids = {question.request_id for question in self.questions}
+        if not event.request_id or event.request_id not in ids:
             self.questions.append(event)
 
     def settle(self, request_id: str) -> None:
         """Forget a question that needs no answer any more."""
-        self.questions = [one for one in self.questions if one.request_id != request_id]
+        self.questions = [
+            question for question in self.questions if question.request_id != request_id
+        ]
         if not self.questions:
             self.conversation.answered()
 
     def open(self, opened: results.Opened) -> None:
         """Forget what belonged to the session that was open before, if it was another one."""
         live = opened.session_id
-        self.questions = [one for one in self.questions if one.session_id == live]
+        self.questions = [question for question in self.questions if question.session_id == live]
 
     def lose(self, reason: str) -> None:
         """The server is gone."""
@@ -168,6 +174,8 @@ class Tabs:
         """Called when another conversation is to be shown, with the one before and the new one."""
         self.queue_changed: Callable[[Tab], None]
         """Called when other prompts wait in a conversation than before."""
+        self.connection = 0
+        """How often the connection was lost; what came before and was not taken comes again."""
         self._new = Opening(cwd=opening.cwd, model=opening.model)
         self.current = self._make(opening)
         self.current.is_shown = True

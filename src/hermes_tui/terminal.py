@@ -52,7 +52,7 @@ class Driver(LinuxDriver):
         super().start_application_mode()
 
     def is_lost(self) -> bool:
-        """Whether the other end of the terminal was closed. Reading from it would never end."""
+        """Return whether the other end of the terminal was closed. Reading would never end."""
         poll = select.poll()
         poll.register(self.fileno, 0)
         is_lost = any(what & (select.POLLHUP | select.POLLNVAL) for _, what in poll.poll(0))

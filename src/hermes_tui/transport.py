@@ -1,4 +1,4 @@
-"""How frames travel: to a child process over its pipes, one JSON object to the line."""
+"""Transport of frames to a child process over its pipes, one JSON object per line."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-_LONGEST_LINE = 64 * 1024 * 1024
+_MAX_LINE_BYTES = 64 * 1024 * 1024
 _KEPT_LINES = 40
-_PATIENCE_S = 0.3
+_EXIT_TIMEOUT_S = 0.3
 SERVER_COMMAND = (sys.executable, "-m", "tui_gateway.entry")
 
 
@@ -29,7 +29,7 @@ class Transport(Protocol):
         ...
 
     def last_words(self) -> str:
-        """What is known about why the connection ended."""
+        """Return the reason why the connection ended."""
         ...
 
 
@@ -52,7 +52,7 @@ class ChildTransport:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            limit=_LONGEST_LINE,
+            limit=_MAX_LINE_BYTES,
             start_new_session=True,
         )
         return cls(process)
@@ -72,7 +72,7 @@ class ChildTransport:
             yield line
         # What it said last and how it ended; a grandchild may hold stderr open for ever.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_EXIT_TIMEOUT_S):
                 await self._process.wait()
                 await asyncio.shield(self._listening)
 
@@ -94,8 +94,8 @@ class ChildTransport:
 
     def last_words(self) -> str:
         status = self._process.returncode
-        said = next((line for line in reversed(self._complaints) if line.strip()), "")
+        last_line = next((line for line in reversed(self._complaints) if line.strip()), "")
         if status is not None and status < 0:
             return f"it was killed by signal {-status}"
         ended = "its output was closed" if status is None else f"it ended with status {status}"
-        return f"{ended}: {said}" if said else ended
+        return f"{ended}: {last_line}" if last_line else ended

@@ -29,21 +29,21 @@ class TurnBuilder:
         self._thought: Thought | None = None
         self._thinking_since = 0.0
         self._calls: dict[str, Call] = {}
-        self._said: list[str] = []
+        self._replies: list[str] = []
         """The replies of this turn that are complete."""
         self._failures: set[str] = set()
         self._blank = ""
         self._trouble: Note | None = None
         """What was told last of what holds the turn up."""
 
-    def begin(self, shown: Iterable[Entry] = ()) -> None:
+    def begin(self, entries: Iterable[Entry] = ()) -> None:
         """Forget the turn before; what is shown and not over yet belongs to this one."""
-        going_on = list(shown)
+        going_on = list(entries)
         self._parts = [e for e in going_on if isinstance(e, Reply) and not e.is_done]
         calls = (e for e in going_on if isinstance(e, Call) and e.state == "running")
         self._calls = {call.tool_id: call for call in calls}
         self._thought, self._blank = None, ""
-        self._said, self._failures = [], set()
+        self._replies, self._failures = [], set()
 
     async def take(self, event: m.Event) -> None:
         """Add to the transcript what an event reports about the turn."""
@@ -109,13 +109,13 @@ class TurnBuilder:
         await self._transcript.changed(reply)
 
     async def _interim(self, event: m.ReplyInterim) -> None:
-        """What was said before tools are used is complete."""
+        """Complete the text before tools are used."""
         if not event.already_streamed and not self._parts and event.text.strip():
             await self._say(event.text)
         await self._end_reply()
 
     async def _void(self) -> None:
-        """What was streamed since the last tool call does not count."""
+        """Remove what was streamed since the last tool call."""
         for entry in (*self._parts, self._thought):
             if entry is not None:
                 await self._transcript.remove(entry)
@@ -133,8 +133,8 @@ class TurnBuilder:
         await self._transcript.changed(self._thought)
 
     async def _start_call(self, event: m.ToolStarted) -> None:
-        known = self._calls.get(event.tool_id)
-        if known is not None and known.state == "running":
+        call = self._calls.get(event.tool_id)
+        if call is not None and call.state == "running":
             return  # it ran already when the conversation was opened
         await self._end_thought()
         await self._end_reply()
@@ -155,7 +155,7 @@ class TurnBuilder:
             started = m.ToolStarted(event.session_id, event.tool_id, event.name, event.context)
             await self._start_call(started)
             call = self._calls[event.tool_id]
-        call.arguments = call.arguments or _told(event.args)
+        call.arguments = call.arguments or _format_arguments(event.args)
         call.seconds = event.duration_s
         call.diff = event.inline_diff or ""
         call.result = event.result_text or _text_of(event.result)
@@ -163,13 +163,13 @@ class TurnBuilder:
         await self._transcript.changed(call)
 
     async def _status(self, event: m.StatusChanged) -> None:
-        """What the server says about its work, where it matters for what is seen."""
+        """Show a status of the server, where it matters for the transcript."""
         if event.void:
             await self._void()
         if event.trouble:
             await self._tell_trouble(event.trouble)
         if event.kind == "compacted":
-            await self._transcript.add(Divider("the conversation was shortened", event.text))
+            await self._transcript.add(Divider("the conversation was compacted", event.text))
 
     async def _tell_trouble(self, text: str) -> None:
         """Say what holds the turn up; the next attempt takes the place of the one before."""
@@ -204,18 +204,18 @@ class TurnBuilder:
 
     @property
     def _is_told_stopped(self) -> bool:
-        """Whether that is the last that was said: a stop ends all that waits, each with its own end."""
+        """Return whether the last note says so: one stop ends all queued turns."""
         last = self._transcript.entries[-1:]
         return any(isinstance(entry, Note) and entry.text == STOPPED for entry in last)
 
     async def _settle(self, text: str) -> None:
-        """Have the last reply say what the turn's answer is."""
+        """Replace the streamed reply by the answer of the turn, if they differ."""
         written = "".join(part.text for part in self._parts).strip()
-        wanted = text.strip()
-        is_told = not wanted or wanted in (
+        answer = text.strip()
+        is_told = not answer or answer in (
             written,
-            *self._said,
-            "\n\n".join([*self._said, written]),
+            *self._replies,
+            "\n\n".join([*self._replies, written]),
         )
         if not is_told:
             for part in self._parts:
@@ -227,13 +227,13 @@ class TurnBuilder:
 
     async def _fail(self, event: m.TurnEnded) -> None:
         text = (event.error or event.text.removeprefix("Error: ")).strip()
-        if text and text not in {*self._failures, *self._said}:
+        if text and text not in {*self._failures, *self._replies}:
             await self._transcript.add(Note(text, "error"))
 
     async def _end_reply(self) -> None:
         parts, self._parts = self._parts, []
         if parts:
-            self._said.append("".join(part.text for part in parts).strip())
+            self._replies.append("".join(part.text for part in parts).strip())
             await self._finish(parts[-1])
 
     async def _end_thought(self) -> None:
@@ -244,14 +244,14 @@ class TurnBuilder:
             await self._transcript.changed(thought)
 
 
-def _told(arguments: object) -> str:
+def _format_arguments(arguments: object) -> str:
     """The arguments of a call in full, each after its name; a single one needs none."""
     if not isinstance(arguments, dict):
         return ""
-    given = cast("dict[str, object]", arguments)
-    if len(given) == 1:
-        return str(*given.values())
-    return "\n".join(f"{name}: {value}" for name, value in given.items())
+    fields = cast("dict[str, object]", arguments)
+    if len(fields) == 1:
+        return str(*fields.values())
+    return "\n".join(f"{name}: {value}" for name, value in fields.items())
 
 
 def _text_of(result: object) -> str:

@@ -1,4 +1,4 @@
-"""How frames travel to a server that runs already: a websocket on this machine, one frame a message.
+"""Transport of frames to a running server over a websocket, one frame per message.
 
 As much of RFC 6455 as a client of our own server needs: the handshake, masked text, pieces of a message,
 ping, and the closing of a connection.
@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_LONGEST = 64 * 1024 * 1024
-_PATIENCE_S = 5.0
+_MAX_BYTES = 64 * 1024 * 1024
+_CONNECT_TIMEOUT_S = 5.0
 _CONTINUED, _TEXT, _CLOSE, _PING, _PONG = 0x0, 0x1, 0x8, 0x9, 0xA
 _FINAL, _MASKED = 0x80, 0x80
 
@@ -32,8 +32,8 @@ class WebSocketTransport:
         """Open a connection; raises ConnectionError when it is refused."""
         parts = urlsplit(url)
         host, port = parts.hostname or "127.0.0.1", parts.port or 80
-        async with asyncio.timeout(_PATIENCE_S):
-            reader, writer = await asyncio.open_connection(host, port, limit=_LONGEST)
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port, limit=_MAX_BYTES)
             key = base64.b64encode(os.urandom(16)).decode()
             lines = (
                 f"GET {parts.path or '/'} HTTP/1.1",
@@ -97,7 +97,7 @@ class WebSocketTransport:
             (size,) = struct.unpack("!H", await self._reader.readexactly(2))
         elif size == 127:
             (size,) = struct.unpack("!Q", await self._reader.readexactly(8))
-        if size > _LONGEST:
+        if size > _MAX_BYTES:
             raise ConnectionError(f"a message of {size} bytes is too long")
         return first & 0x0F, bool(first & _FINAL), await self._reader.readexactly(size)
 
@@ -121,9 +121,9 @@ def _check(answer: bytes, key: str) -> None:
     if len(status) < 2 or status[1] != "101":
         raise ConnectionError(f"the server refused the connection: {head[0]}")
     fields = dict(line.split(":", 1) for line in head[1:] if ":" in line)
-    told = next((v.strip() for n, v in fields.items() if n.lower() == "sec-websocket-accept"), "")
-    wanted = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
-    if told != wanted:
+    accept = next((v.strip() for n, v in fields.items() if n.lower() == "sec-websocket-accept"), "")
+    expected = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
+    if accept != expected:
         raise ConnectionError("what answers there is no websocket server")
 
 

@@ -33,24 +33,24 @@ def build(
 
 
 def preferences(home: Home, themes: Collection[str]) -> tuple[Preferences, list[Note]]:
-    """What the person likes, and what is wrong with how it is written."""
+    """Load the preferences, and describe problems of the file."""
     try:
-        wanted = files.load(home)
+        loaded = files.load(home)
     except ConfigError as error:
         return Preferences(), [Note(error.message, "error", error.fix)]
     notes: list[Note] = []
-    if problems := keymap.problems(wanted.keys):
+    if problems := keymap.problems(loaded.keys):
         text = f"{files.path(home)}: {' '.join(problems)}"
         notes.append(Note(text, "error", "The keys are as they come until that is corrected."))
-        wanted = structs.replace(wanted, keys={})
-    if wanted.theme and wanted.theme not in themes:
-        known = ", ".join(sorted(themes))
+        loaded = structs.replace(loaded, keys={})
+    if loaded.theme and loaded.theme not in themes:
+        names = ", ".join(sorted(themes))
         notes.append(
             Note(
-                f"{files.path(home)}: there is no theme {wanted.theme}.", "error", f"Use: {known}."
+                f"{files.path(home)}: there is no theme {loaded.theme}.", "error", f"Use: {names}."
             )
         )
-    return wanted, notes
+    return loaded, notes
 
 
 def keep_theme(home: Home, liked: Preferences, theme: str) -> Preferences:
@@ -59,8 +59,8 @@ def keep_theme(home: Home, liked: Preferences, theme: str) -> Preferences:
         return liked
     liked = structs.replace(liked, theme=theme)
     try:
-        kept = files.load(home)
+        stored = files.load(home)
     except ConfigError:  # told at the start; what a person wrote is not thrown away
         return liked
-    files.save(home, structs.replace(kept, theme=theme))
+    files.save(home, structs.replace(stored, theme=theme))
     return liked

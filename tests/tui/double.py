@@ -2,15 +2,18 @@
 
 `python double.py FOLDER` keeps its conversations in FOLDER, so that the next process finds them. What a
 prompt says decides what happens, see SCRIPTS; every other prompt is repeated. It is an ordinary process:
-tests kill it, and it kills itself when it is told to.
+tests kill it, and it kills itself when it is told to. `python double.py FOLDER SOCKET` serves one client
+after the other on a socket, and keeps the events of the conversations for those that come back.
 """
 
+import contextlib
 import json
 import os
+import socket
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 Json = dict[str, Any]
 
@@ -217,6 +220,12 @@ class Double:
         )
         self.open: dict[str, str] = {}
         self.opened_count = 0
+        self.output: IO[str] | None = sys.stdout
+        """The connection, while there is one."""
+        self.logs: dict[str, list[Json]] = {}
+        """The numbered events of each open session."""
+        self.missed: list[Json] = []
+        """What is sent again after the answer."""
         self.turns: dict[str, Any] = {}
         self.waits: dict[str, str] = {}
         self.said: dict[str, str] = {}
@@ -233,16 +242,37 @@ class Double:
     # -- frames ------------------------------------------------------------------------------
 
     def write(self, frame: Json) -> None:
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **frame}) + "\n")
-        sys.stdout.flush()
+        if self.output is None:
+            return
+        try:
+            self.output.write(json.dumps({"jsonrpc": "2.0", **frame}) + "\n")
+            self.output.flush()
+        except OSError:
+            self.output = None
 
     def emit(self, kind: str, live: str, payload: Json) -> None:
         params = {"type": kind, "session_id": live, "payload": payload}
+        if live and kind not in ("session.info", "model.progress"):
+            log = self.logs.setdefault(live, [])
+            params |= {"log": f"log of {live}", "seq": len(log) + 1}
+            log.append(params)
         self.write({"method": "event", "params": params})
 
-    def serve(self) -> None:
+    def serve_socket(self, path: str) -> None:
+        """Serve the clients that come, one after the other."""
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
+            while True:
+                connection, _ = server.accept()
+                with connection, contextlib.suppress(OSError):
+                    self.output = connection.makefile("w")
+                    self.serve(connection.makefile("r"))
+                self.output = None
+
+    def serve(self, lines: Iterable[str]) -> None:
         self.emit("gateway.ready", "", {})
-        for line in sys.stdin:
+        for line in lines:
             request = json.loads(line)
             with (self.folder / "requests.jsonl").open("a") as log:
                 log.write(line)
@@ -258,6 +288,9 @@ class Double:
                 continue
             kind = "error" if "code" in result else "result"
             self.write({"id": request["id"], kind: result})
+            missed, self.missed = self.missed, []
+            for params in missed:
+                self.write({"method": "event", "params": params})
             self.recover()
             for live in list(self.turns):
                 self.play(live, request["method"])
@@ -385,6 +418,7 @@ class Double:
             "messages": messages[-limit:] if limit else messages,
             "info": {**self.info(stored), "offer": {}},  # an event tells when it is looked for
             "running": live in self.turns,
+            "events": {"log": f"log of {live}", "seq": len(self.logs.get(live, []))},
             "queued": [
                 {"turn_id": f"turn of {text}", "text": text}
                 for text in self.stored.get(stored, {}).get("queued", [])
@@ -410,7 +444,12 @@ class Double:
         known = [live for live, key in self.open.items() if key == stored]
         live = known[0] if known else self.next_live()
         self.open[live] = stored
-        return {**self.opened(live, params.get("limit")), "resumed": stored}
+        opened = {**self.opened(live, params.get("limit")), "resumed": stored}
+        after = params.get("after", {})
+        if live in self.logs and after.get("log") == opened["events"]["log"]:
+            self.missed = self.logs[live][after["seq"] :]
+            opened |= {"messages": [], "events": {**after, "replayed": True}}
+        return opened
 
     def session_history(self, params: Json) -> Json:
         messages = self.stored[self.name(params)]["messages"]
@@ -671,4 +710,8 @@ class Double:
 
 
 if __name__ == "__main__":
-    Double(Path(sys.argv[1])).serve()
+    double = Double(Path(sys.argv[1]))
+    if sys.argv[2:]:
+        double.serve_socket(sys.argv[2])
+    else:
+        double.serve(sys.stdin)

@@ -224,7 +224,7 @@ async def test_stopping_by_command_is_no_first_press(ui: Interface) -> None:
     await ui.send("/stop")
     await ui.until(lambda: "Stopped." in ui.notes and ui.state == "ready")
     await ui.press("ctrl+c")
-    await ui.until(lambda: "Ctrl+C again leaves" in ui.picture())
+    await ui.until(lambda: "Ctrl+C again quits" in ui.picture())
     assert ui.app.return_code is None
 
 
@@ -587,7 +587,7 @@ async def test_ctrl_c_twice_leaves_and_closes_the_session(
     monkeypatch.setattr(chat_module, "_SECOND_PRESS_S", 3600.0)
     await ui.say("hello")
     await ui.press("ctrl+c")
-    await ui.until(lambda: "Ctrl+C again leaves" in ui.picture())
+    await ui.until(lambda: "Ctrl+C again quits" in ui.picture())
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.app.return_code is not None)
     assert ui.app.return_code == 0

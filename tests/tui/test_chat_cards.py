@@ -17,7 +17,7 @@ from tests.tui.interface import Interface, running
 pytestmark = pytest.mark.anyio
 
 COMMAND = "\n".join(f"rm -rf folder{number}" for number in range(41))
-CHOICES = ("Allow this once", "Allow such calls in this", "such calls always", "Do not allow it")
+CHOICES = ("Allow once", "Allow for this conv", "Always allow", "Deny, or type why")
 
 
 async def ask(ui: Interface, command: str = COMMAND, request_id: str = "q") -> None:
@@ -37,7 +37,7 @@ async def test_a_long_command_leaves_the_choices_and_the_reason_in_sight(
     async with running(folder, home, size=size) as ui:
         ui.type("\n" * 30)
         await ask(ui)
-        wanted = ("rm -rf folder0", "It deletes folders.", *CHOICES, "waits for you")
+        wanted = ("rm -rf folder0", "It deletes folders.", *CHOICES, "waiting for your answer")
         await ui.until(lambda: all(told in ui.picture() for told in wanted))
 
 
@@ -46,7 +46,7 @@ async def test_on_a_very_low_screen_there_are_the_command_and_the_choices(
 ) -> None:
     async with running(folder, home, size=(40, 10)) as ui:
         await ask(ui)
-        wanted = ("rm -rf folder0", *CHOICES, "waits for you")
+        wanted = ("rm -rf folder0", *CHOICES, "waiting for your answer")
         await ui.until(lambda: all(told in ui.picture() for told in wanted))
 
 
@@ -127,8 +127,8 @@ async def test_enter_alone_allows_nothing_and_says_what_is_missing(ui: Interface
 
 async def test_a_lasting_yes_tells_what_it_is_for(ui: Interface) -> None:
     await taken(ui)
-    await ui.until(lambda: "Allow such calls always" in ui.picture())
-    assert "It deletes folders. Such calls do the same, maybe to something else." in ui.picture()
+    await ui.until(lambda: "Always allow" in ui.picture())
+    assert "It deletes folders. A lasting permission is for calls of the same kind." in ui.picture()
 
 
 async def test_a_lasting_yes_tells_what_the_server_remembers_of_it(ui: Interface) -> None:
@@ -136,13 +136,13 @@ async def test_a_lasting_yes_tells_what_the_server_remembers_of_it(ui: Interface
         request_id="q", command="rm -r a", description="It deletes", remembers="rm /srv/ada/a"
     )
     ui.app.chat.turn_view.post_message(asked)
-    await ui.until(lambda: "It deletes. Such calls: rm /srv/ada/a." in ui.picture())
+    await ui.until(lambda: 'It deletes. "Always" would allow: rm /srv/ada/a.' in ui.picture())
 
 
 async def test_what_enter_picks_is_marked_and_can_be_taken_back(ui: Interface) -> None:
     await taken(ui)
     await ui.press("y")
-    await ui.until(lambda: "▸  y  Allow this once" in ui.picture())
+    await ui.until(lambda: "▸  y  Allow once" in ui.picture())
     await ui.press("backspace")
     await ui.until(lambda: "▸  y" not in ui.picture())
     await ui.press("enter")

@@ -31,8 +31,10 @@ class Notes(Listener):
         self.losses: list[tuple[str, float | None]] = []
         self._news = asyncio.Event()
 
-    def heard(self, kind: str, session_id: str, payload: wire.Json) -> None:
-        del session_id
+    def on_event(
+        self, kind: str, session_id: str, payload: wire.Json, position: results.Position
+    ) -> None:
+        del session_id, position
         self.events.append((kind, payload))
         self._news.set()
 

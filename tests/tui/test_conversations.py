@@ -314,7 +314,7 @@ async def test_a_part_that_was_shortened_into_the_open_one_says_so(ui: Interface
     await ui.until(lambda: "Try it in Rust" in ui.picture())
     await ui.rest()
     await ui.press("up", "enter")
-    await ui.until(lambda: "It was shortened" in ui.picture())
+    await ui.until(lambda: "It was compacted" in ui.picture())
     assert "Try it in Rust" in ui.picture()
 
 

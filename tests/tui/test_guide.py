@@ -10,8 +10,10 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "terminal.md"
 
 def table() -> list[str]:
     """The rows as the program has them."""
-    fixed = [f"| {keymap.shown(keys)} | {does} | |" for _, keys, does in keymap.FIXED]
-    ours = [f"| {keymap.shown(key.keys)} | {key.does} | `{key.name}` |" for key in keymap.KEYS]
+    fixed = [f"| {keymap.format_keys(keys)} | {does} | |" for _, keys, does in keymap.FIXED]
+    ours = [
+        f"| {keymap.format_keys(key.keys)} | {key.does} | `{key.name}` |" for key in keymap.KEYS
+    ]
     return [*fixed, *ours]
 
 

@@ -69,7 +69,7 @@ def piped(surroundings: dict[str, str], text: str) -> subprocess.CompletedProces
 @needs_tmux
 def test_on_a_terminal_it_is_the_interface_and_continue_goes_on(start: Start) -> None:
     terminal = start(HERMES)
-    terminal.wait_for("● ready", "Ask anything", "all keys")
+    terminal.wait_for("● ready", "Ask anything", "Keyboard shortcuts")
     terminal.type("remember me")
     terminal.press("Enter")
     terminal.wait_for("You said: remember me", "● ready")

@@ -94,7 +94,7 @@ def test_a_person_types_resizes_interrupts_kills_the_server_and_quits(
     terminal.wait_for("You said: a half sentence", "● ready")
 
     terminal.press("C-c")
-    terminal.wait_for("Ctrl+C again leaves")
+    terminal.wait_for("Ctrl+C again quits")
     terminal.press("C-c")
     terminal.wait_for("left with 0")
     with contextlib.closing(SessionDB(home.database)) as store:
@@ -157,9 +157,9 @@ def test_an_approval_in_a_terminal(terminal: Tmux, tmp_path: Path) -> None:
     terminal.wait_for("● ready")
     terminal.type(f'call terminal {{"command": "rm -rf {doomed}"}}')
     terminal.press("Enter")
-    terminal.wait_for("May this be done?", "Allow this once", "a key, then Enter")
+    terminal.wait_for("Allow this command?", "Allow once", "a key, then Enter")
     terminal.press("n", "Enter")
-    terminal.wait_for("● ready", without="May this be done?")
+    terminal.wait_for("● ready", without="Allow this command?")
     assert doomed.is_dir()
     terminal.press("C-q")
     terminal.wait_for("left with 0")

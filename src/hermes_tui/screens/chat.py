@@ -35,7 +35,7 @@ _SECOND_PRESS_S = 2.0
 _TRY_AGAIN_S = 2.0
 _TITLE = 40
 _BACK = "The server is there again; nothing is lost."
-_GONE = "The server is gone. `hermes serve` starts it; then this goes on by itself."
+_SERVER_GONE = "The server is gone. `hermes serve` starts it; then this goes on by itself."
 
 
 class ChatScreen(Screen[None]):
@@ -100,7 +100,8 @@ class ChatScreen(Screen[None]):
                 tab.conversation.activity = "server gone, trying again"
         await self.cards.update_cards()
         if is_news:
-            await here.tell(_GONE, "warning")
+            here.loss = Note(_SERVER_GONE, "warning")
+            await here.transcript.add(here.loss)
         if self._is_given_up:
             fix = "What you typed is still here. Ctrl+L tries again; `hermes doctor` may tell more."
             await here.tell(f"The server does not start: {event.reason}.", "error", fix)
@@ -157,7 +158,23 @@ class ChatScreen(Screen[None]):
             await tab.complain(error)
 
     def _show_opened(self, tab: Tab, opened: results.Opened) -> None:
-        """Show an opened conversation from its end."""
+        """Show an opened conversation from its end, or what was missed of it after what is shown."""
+        loss, tab.loss = tab.loss, None
+        if not opened.events.replayed:
+            self._load(tab, opened)
+        elif loss is not None:
+            tab.crash = ""
+            self.run_worker(tab.transcript.remove(loss))
+        if opened.running:
+            tab.conversation.begin(time.monotonic())
+        tab.prompts.know(opened.queued)
+        self._send_again(tab)
+        self._tell_news(tab)
+        self._state_changed()
+        if opened.messages and tab.conversation.info.usage.cost_usd is None:
+            self._learn_cost(tab)
+
+    def _load(self, tab: Tab, opened: results.Opened) -> None:
         entries = entries_of(opened)
         if not entries:
             entries.append(tab.welcome)
@@ -172,14 +189,6 @@ class ChatScreen(Screen[None]):
         has_more = len(opened.messages) < opened.message_count
         fetch = earlier.fetch if has_more else None
         self.turn_view.post_message(TurnView.Loaded(tab, entries, fetch))
-        if opened.running:
-            tab.conversation.begin(time.monotonic())
-        tab.prompts.know(opened.queued)
-        self._send_again(tab)
-        self._tell_news(tab)
-        self._state_changed()
-        if opened.messages and tab.conversation.info.usage.cost_usd is None:
-            self._learn_cost(tab)
 
     @work(group="cost")
     async def _learn_cost(self, tab: Tab) -> None:
@@ -298,7 +307,7 @@ class ChatScreen(Screen[None]):
 
     @on(m.ApprovalAsked)
     @on(m.QuestionAsked)
-    async def _asked(self, event: m.Event) -> None:
+    async def _show_question(self, event: m.Event) -> None:
         tab = self.tabs.find(event.session_id)
         app_of(self).bell()
         if tab is self.tabs.current:
@@ -343,13 +352,13 @@ class ChatScreen(Screen[None]):
     # -- keys --------------------------------------------------------------------------------
 
     def action_stop_or_leave(self) -> None:
-        """Stop the turn; a second press soon after it leaves."""
+        """Interrupt the turn; a second press soon after it quits."""
         if self._is_second_press:
             app_of(self).run_worker(app_of(self).run_action("app.leave"))
             return
         self._stop_if_any()
         self._is_second_press = True
-        self.status.hint = "Ctrl+C again leaves"
+        self.status.hint = "Ctrl+C again quits"
         self.status.tell()
         self.set_timer(_SECOND_PRESS_S, self._forget_press)
 
@@ -389,14 +398,14 @@ class ChatScreen(Screen[None]):
             await tab.complain(error)
 
     def action_take_back(self) -> None:
-        """Have the prompt that was sent last in the composer again, to change it or to drop it."""
+        """Move the last queued prompt back to the composer, to change it or to drop it."""
         if self.turn_view.prompts.waiting:
             self._take_back()
         else:
             self.notify("No prompt is waiting.")
 
-    @on(WaitingPrompt.Wanted)
-    def _wanted(self, event: WaitingPrompt.Wanted) -> None:
+    @on(WaitingPrompt.TakeBackRequested)
+    def _queue_clicked(self, event: WaitingPrompt.TakeBackRequested) -> None:
         self._take_back(event.place)
 
     @work(exclusive=True, group="take-back")
@@ -425,10 +434,10 @@ class ChatScreen(Screen[None]):
         self._read().scroll_page_down(animate=False)
 
     def _read(self) -> VerticalScroll:
-        """What is being read: the text of the card that has the keys, else the transcript."""
+        """Return what scrolls: the text of the card that has the keys, else the transcript."""
         card = self.cards.current
-        asked = card.text if card is not None and card.has_keys else None
-        return asked if asked is not None else self.turn_view.transcript
+        text = card.text if card is not None and card.has_keys else None
+        return text if text is not None else self.turn_view.transcript
 
     def action_first(self) -> None:
         self.turn_view.transcript.to_first()
@@ -451,25 +460,25 @@ class ChatScreen(Screen[None]):
         self.composer.focus()
 
     def prepare(self, event: events.Event) -> None:
-        """Who reads and starts to type or to paste wants to write: that and all after it is written."""
+        """Move the focus to the composer when a person starts to type or to paste."""
         if isinstance(event, events.Paste) or (
             isinstance(event, events.Key) and event.is_printable
         ):
             self.set_focus(self.composer)
 
-    @on(Card.Wanted)
+    @on(Card.AnswerRequested)
     def _answer_wanted(self) -> None:
         self.action_answer()
 
     @on(events.ScreenResume)
     def _seen_again(self) -> None:
-        """What was typed in a dialog is no answer to a card behind it."""
+        """Ignore keys that were typed in a dialog: they do not answer a card behind it."""
         if self.composer.answering is not None:
             self.composer.answering.gain_keys(is_sudden=True)
 
     @on(events.TextSelected)
     def _selected(self) -> None:
-        """What is selected with the mouse is copied at once, so that Ctrl+C can mean stop."""
+        """Copy what the mouse selects at once, so that Ctrl+C can mean interrupt."""
         if text := self.get_selected_text():
             app_of(self).copy_to_clipboard(text)
             self.notify("Copied.", timeout=1)

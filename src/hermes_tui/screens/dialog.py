@@ -1,4 +1,4 @@
-"""What all dialogs share: a frame over the chat that Escape closes."""
+"""The base of all dialogs: a frame over the chat that Escape closes."""
 
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -16,7 +16,7 @@ class Dialog(ModalScreen[Result], Generic[Result]):
     CSS_PATH = Path(__file__).parents[1] / "styles" / "dialogs.tcss"
     BINDINGS = [  # noqa: RUF012 -- Textual's own
         Binding("escape,ctrl+c", "close", "Close", priority=True),
-        Binding("ctrl+q", "app.leave", "Leave", show=False, priority=True),
+        Binding("ctrl+q", "app.leave", "Quit", show=False, priority=True),
     ]
 
     def action_close(self) -> None:

@@ -21,7 +21,7 @@ class HelpScreen(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog", id="help") as frame:
-            frame.border_title = "Keys"
+            frame.border_title = "Keyboard shortcuts"
             frame.border_subtitle = "↑↓ scrolls · Esc closes"
             yield Static(self._table(), markup=False)
 
@@ -34,12 +34,12 @@ class HelpScreen(Dialog[None]):
             *((key.group, self._own.get(key.name, key.keys), key.does) for key in keymap.KEYS),
         ]
         rows.sort(key=lambda row: ("Writing", "Conversation", "Reading").index(row[0]))
-        column = max(len(keymap.shown(keys)) for _, keys, _ in rows) + 2
+        column = max(len(keymap.format_keys(keys)) for _, keys, _ in rows) + 2
         parts: list[Content] = []
         for group, members in groupby(rows, key=lambda row: row[0]):
             parts.append(Content.styled(f"{group}", "bold $text-accent"))
             parts += [
-                Content.assemble((f"  {fit(keymap.shown(keys), column)}", "bold"), does)
+                Content.assemble((f"  {fit(keymap.format_keys(keys), column)}", "bold"), does)
                 for _, keys, does in members
             ]
             parts.append(Content(""))

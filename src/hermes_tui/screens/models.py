@@ -21,12 +21,12 @@ class ModelScreen(Dialog[str]):
         super().__init__()
         self._catalog = Catalog(tabs)
         self._choices: list[results.ModelChoice] = []
-        self._shown: list[results.ModelChoice] = []
+        self._matches: list[results.ModelChoice] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="models") as frame:
-            frame.border_title = "Models"
-            frame.border_subtitle = "Enter takes it · Esc closes"
+            frame.border_title = "Switch model"
+            frame.border_subtitle = "Enter selects · Esc closes"
             yield Input(placeholder="Search, or type provider/model …", id="search")
             yield OptionList(id="rows", markup=False)
 
@@ -37,23 +37,23 @@ class ModelScreen(Dialog[str]):
     @work(exclusive=True)
     async def _load(self) -> None:
         try:
-            told = await self._catalog.models()
+            options = await self._catalog.models()
         except HermesError as error:
             self.notify(str(error), severity="error", markup=False)
             return
-        self._choices = told.models
-        if told.error:
-            self.notify(told.error, severity="warning", markup=False)
+        self._choices = options.models
+        if options.error:
+            self.notify(options.error, severity="warning", markup=False)
         self._list("")
 
     def _list(self, typed: str) -> None:
-        wanted = typed.strip().lower()
-        self._shown = [c for c in self._choices if wanted in f"{c.name} {c.provider}".lower()]
+        words = typed.strip().lower()
+        self._matches = [c for c in self._choices if words in f"{c.name} {c.provider}".lower()]
         rows = self.query_one("#rows", OptionList)
         rows.clear_options()
-        rows.add_options(Option(_line(choice)) for choice in self._shown)
-        current = [number for number, choice in enumerate(self._shown) if choice.used]
-        rows.highlighted = (current or [0])[0] if self._shown else None
+        rows.add_options(Option(_line(choice)) for choice in self._matches)
+        current = [number for number, choice in enumerate(self._matches) if choice.used]
+        rows.highlighted = (current or [0])[0] if self._matches else None
 
     @on(Input.Changed)
     def _searching(self, event: Input.Changed) -> None:
@@ -69,8 +69,8 @@ class ModelScreen(Dialog[str]):
     @on(OptionList.OptionSelected)
     def _take(self, event: Input.Submitted | OptionList.OptionSelected) -> None:
         place = self.query_one("#rows", OptionList).highlighted
-        if self._shown and place is not None:
-            self.dismiss(self._shown[place].name)
+        if self._matches and place is not None:
+            self.dismiss(self._matches[place].name)
         elif isinstance(event, Input.Submitted) and event.value.strip():
             self.dismiss(event.value.strip())
 

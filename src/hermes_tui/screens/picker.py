@@ -47,7 +47,7 @@ class PickerScreen(Dialog[str]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="picker") as frame:
-            frame.border_title = "Conversations"
+            frame.border_title = "History"
             frame.border_subtitle = _HINT
             yield Input(self._query, placeholder="Search titles and messages …", id="search")
             with Horizontal():
@@ -78,8 +78,8 @@ class PickerScreen(Dialog[str]):
             Option(_line(row, now, self._mark(row), columns), id=row.id) for row in self._rows
         )
         ids = [row.id for row in self._rows]
-        kept = ids.index(before.id) if before is not None and before.id in ids else 0
-        rows.highlighted = kept if ids else None
+        place = ids.index(before.id) if before is not None and before.id in ids else 0
+        rows.highlighted = place if ids else None
         if not ids:
             self._preview(None)
 
@@ -115,12 +115,12 @@ class PickerScreen(Dialog[str]):
 
     @work(exclusive=True, group="preview")
     async def _preview(self, row: results.Row | None) -> None:
-        shown = self.query_one("#preview Plain", Plain)
+        preview = self.query_one("#preview Plain", Plain)
         if row is None:
-            shown.show("Nothing found." if self._query else "There are no conversations yet.")
+            preview.show("Nothing found." if self._query else "There are no conversations yet.")
             return
         hit = self._catalog.hit(row.id)
-        shown.show(_card(row, clock.now(), [], hit))
+        preview.show(_card(row, clock.now(), [], hit))
         place = hit.message_id if hit is not None else None
         if hit is not None and place is None:
             return
@@ -129,7 +129,7 @@ class PickerScreen(Dialog[str]):
             messages = await self._catalog.peek(row.id, count, place)
         except HermesError:
             return  # the list's own words have to do
-        shown.show(_card(row, clock.now(), messages, hit))
+        preview.show(_card(row, clock.now(), messages, hit))
         if hit is not None:
             self.query_one("#preview", VerticalScroll).scroll_end(animate=False)
 
@@ -235,21 +235,21 @@ def _card(
     ]
     if not messages and hit is None:
         return Content("\n").join([*head, Content(row.preview or "")])
-    said = [
+    texts = [
         (message.role, text)
         for message in messages
         if (text := truncate(one_line(message.text or ""), 300))
         and message.role in ("user", "assistant")
     ]
-    told = [
+    lines = [
         Content.assemble("\n", (f"› {text}", "bold")) if role == "user" else Content(text)
-        for role, text in said
+        for role, text in texts
     ]
-    return Content("\n").join([*head, *told, *_found(hit)])
+    return Content("\n").join([*head, *lines, *_found(hit)])
 
 
 def _found(hit: results.Hit | None) -> list[Content]:
-    """What was found, as the last thing that was said up to there."""
+    """Show the found text as the last message up to it."""
     if hit is None:
         return []
     parts = [(part, "reverse" if number % 2 else "") for number, part in enumerate(_parts_of(hit))]

@@ -1,4 +1,4 @@
-"""The tree of a conversation: its branches, and where it was shortened."""
+"""The tree of a conversation: its branches, and where it was compacted."""
 
 from typing import cast
 
@@ -20,8 +20,8 @@ from hermes_tui.tabs import Tabs
 
 _MARKS = {
     "branch": "branch  ",
-    "continuation": "shortened  ",
-    "undone": "shortened, taken back  ",
+    "continuation": "compacted  ",
+    "undone": "compaction, undone  ",
     "delegate": "sub-agent  ",
 }
 
@@ -36,11 +36,11 @@ class TreeScreen(Dialog[str]):
         super().__init__()
         self._catalog = Catalog(tabs)
         self._continued: dict[str, str] = {}
-        """The parts that were shortened, and what they go on in."""
+        """The parts that were compacted, and what they continue in."""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog", id="tree") as frame:
-            frame.border_title = "Branches and shortenings"
+            frame.border_title = "Branches and compactions"
             frame.border_subtitle = "Enter opens · Esc closes"
             tree: Tree[str] = Tree("…", id="nodes")
             tree.show_root = False
@@ -87,19 +87,19 @@ class TreeScreen(Dialog[str]):
     def _selected(self, event: Tree.NodeSelected[str]) -> None:
         picked, here = event.node.data or "", self._catalog.here
         if picked != here and self._tip_of(picked) == here:
-            self.notify("It was shortened, and goes on in what is open.")
+            self.notify("It was compacted and continues in the open conversation.")
         elif picked:
             self.dismiss(picked)
 
     def _tip_of(self, part: str) -> str:
-        """Where a part goes on after its shortenings: that is what opening it would open."""
+        """Follow the compactions of a part to its tip, which opening it would open."""
         while part in self._continued:
             part = self._continued[part]
         return part
 
 
 def _depth(place: TreeNode[str]) -> int:
-    """How many steps what is added below a node stands to the right."""
+    """Count the levels of indentation of a child of a node."""
     return 1 + (_depth(place.parent) if place.parent is not None else 0)
 
 

@@ -1,4 +1,4 @@
-"""The card that asks whether something dangerous may be done."""
+"""The card that asks whether to allow a dangerous call."""
 
 from textual.content import Content
 
@@ -6,37 +6,37 @@ from hermes_tui.messages import ApprovalAsked
 from hermes_tui.widgets.card import Card, Choice
 
 _CHOICES = {
-    "once": Choice("once", "Allow this once", "y"),
-    "session": Choice("session", "Allow such calls in this conversation", "s"),
-    "always": Choice("always", "Allow such calls always", "a"),
-    "deny": Choice("deny", "Do not allow it, or type why", "n"),
+    "once": Choice("once", "Allow once", "y"),
+    "session": Choice("session", "Allow for this conversation", "s"),
+    "always": Choice("always", "Always allow", "a"),
+    "deny": Choice("deny", "Deny, or type why", "n"),
 }
-_LASTING = "Such calls do the same, maybe to something else."
+_LASTING = "A lasting permission is for calls of the same kind."
 """Where it is not known what the server remembers."""
 
 
 class ApprovalCard(Card):
-    """What is to be done, why it is dangerous, and who may say yes: the person in front of it."""
+    """Shows the command, why it is dangerous, and the choices."""
 
-    def __init__(self, asked: ApprovalAsked) -> None:
-        wanted = asked.choices or ["once", "session", "always", "deny"]
-        if not asked.allow_permanent:
-            wanted = [choice for choice in wanted if choice != "always"]
+    def __init__(self, request: ApprovalAsked) -> None:
+        values = request.choices or ["once", "session", "always", "deny"]
+        if not request.allow_permanent:
+            values = [choice for choice in values if choice != "always"]
         choices = [
             _CHOICES.get(value, Choice(value, value.capitalize(), str(number)))
-            for number, value in enumerate(wanted, 1)
+            for number, value in enumerate(values, 1)
         ]
-        command = Content.styled(asked.command, "bold")
-        reason = (asked.description or "").strip().removesuffix(".")
+        command = Content.styled(request.command, "bold")
+        reason = (request.description or "").strip().removesuffix(".")
         notes = [f"{reason}." if reason else ""]
-        if {"session", "always"} & set(wanted):
-            known = f"Such calls: {asked.remembers}."
-            notes.append(known if asked.remembers else _LASTING)
+        if {"session", "always"} & set(values):
+            scope = f'"Always" would allow: {request.remembers}.'
+            notes.append(scope if request.remembers else _LASTING)
         note = " ".join(filter(None, notes))
         words = "A key and Enter, or what to do instead …"
-        super().__init__(asked.request_id, "May this be done?", command, choices, note, words)
+        super().__init__(request.request_id, "Allow this command?", command, choices, note, words)
         self.add_class("approval")
-        self._values = {"deny", *wanted, *_CHOICES}
+        self._values = {"deny", *values, *_CHOICES}
 
     def say(self, words: str) -> None:
         """Words are a no, also those that the server knows as a yes."""

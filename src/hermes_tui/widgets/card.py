@@ -2,7 +2,7 @@
 
 The key of a choice and nothing beside it is that choice, all else are words. So no letter of a sentence
 picks anything, in whichever pieces it arrives and whatever appears meanwhile.
-A card that has just appeared takes no key for a moment: what was typed before it was seen is no answer.
+A card that has just appeared takes no key for a moment: keys typed before it was seen do not answer it.
 """
 
 import time
@@ -127,7 +127,7 @@ class Card(Vertical):
         card: "Card"
         answer: str
 
-    class Wanted(Message):
+    class AnswerRequested(Message):
         """Somebody wants to answer it."""
 
     def __init__(
@@ -183,7 +183,7 @@ class Card(Vertical):
     # -- having the keys ---------------------------------------------------------------------
 
     def gain_keys(self, *, is_sudden: bool) -> None:
-        """Be answered by what is typed; suddenly: what was just typed is no answer."""
+        """Answer with what is typed next; if it appeared suddenly, not with keys just typed."""
         self.has_keys, self._marked = True, self._first
         self.add_class("-has-keys")
         self._mark(self._marked)
@@ -219,18 +219,18 @@ class Card(Vertical):
         return self._armed_at is not None
 
     def has_been_seen(self, event: events.Event) -> bool:
-        """Whether a key was pressed, or a text pasted, by somebody who could have read this."""
+        """Return whether the person could have read this before the key or the paste."""
         return self._armed_at is not None and event.time >= self._armed_at
 
     def tell_keys(self) -> None:
         """Say which keys answer; without them, which one leads here."""
-        told = [f"{self.more} more after this"] if self.more else []
+        hints = [f"{self.more} more after this"] if self.more else []
         if not self.has_keys:
-            told.append(f"{keymap.keys_of('answer')} to answer")
+            hints.append(f"{keymap.keys_of('answer')} to answer")
         elif self.is_armed:
-            told += ["PgDn shows more"] if self.text and self.text.max_scroll_y else []
-            told.append(self._how())
-        self.border_subtitle = " · ".join(told)
+            hints += ["PgDn shows more"] if self.text and self.text.max_scroll_y else []
+            hints.append(self._how())
+        self.border_subtitle = " · ".join(hints)
 
     def _how(self) -> str:
         if not self._choices:
@@ -239,7 +239,7 @@ class Card(Vertical):
 
     @property
     def text(self) -> VerticalScroll | None:
-        """What is asked, which may be longer than the card; None before it is there, and at its end."""
+        """Return the view of the text, which may scroll; None before and after its life."""
         return next(iter(self.query(".card-text").results(VerticalScroll)), None)
 
     @on(events.Resize)
@@ -250,17 +250,17 @@ class Card(Vertical):
         """Leave a third of the room to what is asked, or as much of it as that takes."""
         if (text := self.text) is None or not self.is_attached:
             return
-        note = sum(one.outer_size.height for one in self.query(".card-note"))
-        asked = min(text.virtual_size.height, max(1, self._room // _TEXT_SHARE))
+        note = sum(note_view.outer_size.height for note_view in self.query(".card-note"))
+        lines = min(text.virtual_size.height, max(1, self._room // _TEXT_SHARE))
         for choices in self.query(".choices"):
             margin = choices.styles.margin.height
-            choices.styles.max_height = max(_FEWEST_CHOICES, self._room - note - asked - margin)
+            choices.styles.max_height = max(_FEWEST_CHOICES, self._room - note - lines - margin)
         self._keep_in_sight()
         self.tell_keys()
 
     @property
     def _room(self) -> int:
-        """How many lines it may have inside."""
+        """Return the number of lines that fit inside."""
         most = self.parent.styles.max_height if isinstance(self.parent, Widget) else None
         share = most.value / 100 if most is not None else 1.0
         return int(self.screen.size.height * share) - self.gutter.height
@@ -272,7 +272,7 @@ class Card(Vertical):
     # -- choosing ----------------------------------------------------------------------------
 
     def choice_of(self, text: str) -> int | None:
-        """Which choice a text stands for: its key or its number, and nothing beside."""
+        """Find the choice that a text stands for: exactly its key or its number."""
         for number, choice in enumerate(self._choices):
             if text in (choice.key, str(number + 1)):
                 return number
@@ -293,7 +293,7 @@ class Card(Vertical):
         return True
 
     def forget_mark(self) -> None:
-        """Whoever begins to type has not chosen what the arrows had marked."""
+        """Forget what the arrows have marked, when a person begins to type."""
         self._marked = None
 
     def _move(self, step: int) -> None:
@@ -315,7 +315,7 @@ class Card(Vertical):
             self.pick(event.number)
 
     def on_click(self) -> None:
-        self.post_message(self.Wanted())
+        self.post_message(self.AnswerRequested())
 
     def pick(self, number: int | None) -> None:
         """Answer with a choice; without one say that none was made."""

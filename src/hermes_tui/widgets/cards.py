@@ -1,4 +1,4 @@
-"""What waits for an answer: cards above the composer, the first of them in full."""
+"""Questions that are waiting for an answer: cards above the composer, the first in full."""
 
 import importlib
 from typing import cast

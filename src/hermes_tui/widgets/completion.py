@@ -52,7 +52,7 @@ class CompletionList(OptionList, can_focus=False):
 
     @property
     def item(self) -> Item | None:
-        """What is highlighted."""
+        """Return the highlighted item."""
         return self.items[self.highlighted or 0] if self.items else None
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:

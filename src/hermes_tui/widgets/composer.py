@@ -1,4 +1,4 @@
-"""Where a person writes: several lines, history, completion, long pastes as attachments.
+"""The text field: several lines, history, completion, long pastes as attachments.
 
 Everything is typed here, what answers a card too: one field gets every key in its order, so that nothing
 that appears can take the rest of a sentence.
@@ -19,7 +19,7 @@ from hermes_tui.widgets.completion import CompletionList
 
 _LONG_LINES = 8
 _LONG_CHARACTERS = 1200
-_LONGEST_SHOWN = 50_000
+_MAX_SHOWN = 50_000
 """Characters that the field shows of what is given back."""
 _NEWLINES = ("shift+enter", "shift+\r", "ctrl+j", "alt+enter", "ctrl+enter")
 """Several names, because terminals have several ways to tell Enter from Enter with another key."""
@@ -40,7 +40,7 @@ class Composer(TextArea):
     class Sent(Message):
         """Something is to be sent: with attachments as they are shown, and in full."""
 
-        shown: str
+        visible: str
         whole: str
         pastes: dict[str, str]
 
@@ -54,7 +54,7 @@ class Composer(TextArea):
 
     @dataclass
     class PastedPath(Message):
-        """What was pasted looks like the name of a file; it may be a picture's."""
+        """The pasted text looks like the name of a file; it may be a picture."""
 
         text: str
 
@@ -105,14 +105,14 @@ class Composer(TextArea):
     def send(self) -> None:
         """Hand over what is typed and start anew."""
         self._unanswered = ""
-        shown = self.text.strip()
-        if not (shown or self.may_be_empty):
+        visible = self.text.strip()
+        if not (visible or self.may_be_empty):
             return
         whole = self.expanded()
-        self._history.add(whole, shown)
-        pastes = {name: text for name, text in self._pastes.items() if name in shown}
+        self._history.add(whole, visible)
+        pastes = {name: text for name, text in self._pastes.items() if name in visible}
         self.empty()
-        self.post_message(self.Sent(shown, whole, pastes))
+        self.post_message(self.Sent(visible, whole, pastes))
 
     def empty(self) -> None:
         """Start anew."""
@@ -121,20 +121,20 @@ class Composer(TextArea):
         self.load_text("")
 
     def expanded(self) -> str:
-        """What is typed, with every attachment in full."""
+        """Return the typed text, with every attachment in full."""
         return self._expanded(self.text)
 
     def _expanded(self, text: str) -> str:
         return _with_pastes(text, self._pastes)
 
     def give_back(self, text: str, pastes: Mapping[str, str]) -> None:
-        """Have a text in the field that was not taken; what was typed meanwhile stays after it.
+        """Put back a text that was not accepted; what was typed meanwhile stays after it.
 
         What cannot be shown as it is comes back as an attachment, so that it is sent as it was.
         """
         self.write()
         self._pastes.update(pastes)
-        if len(text) > _LONGEST_SHOWN or text != wire.clean(text):
+        if len(text) > _MAX_SHOWN or text != wire.clean(text):
             text = self._placeholder_of(self._expanded(text))
         self._put_before(text)
 
@@ -199,7 +199,7 @@ class Composer(TextArea):
     # -- answering ---------------------------------------------------------------------------
 
     def offer(self, card: Card) -> None:
-        """Have a card answered by what is typed next, unless something is being written."""
+        """Answer a card with what is typed next, unless there is a draft."""
         if self.answering not in (None, card):
             return
         is_meant = self._unanswered and self._unanswered == card.request_id
@@ -208,7 +208,7 @@ class Composer(TextArea):
             self._turn_to(card, is_sudden=True)
 
     def answer(self, card: Card) -> None:
-        """Have a card answered by what is typed next; what is being written waits until then."""
+        """Answer a card with what is typed next; the draft is set aside until then."""
         if self.answering is not card:
             self.write()
             self._aside = self.text
@@ -222,7 +222,7 @@ class Composer(TextArea):
             self._unanswered = card.request_id if self.text else ""
 
     def write(self) -> None:
-        """What is typed is for the conversation, and what waited is there again."""
+        """Stop answering a card, and restore the draft that was set aside."""
         card, self.answering = self.answering, None
         if card is None:
             return
@@ -245,7 +245,7 @@ class Composer(TextArea):
             self.answer(event.card)
 
     def _answers(self, event: events.Key) -> bool:
-        """Have a key choose; only before the first letter, and not what was pressed too early."""
+        """Choose by a key; only before the first letter, and not by one pressed too early."""
         if self.answering is not None and self.answering.is_answered:
             self.release(self.answering)
         card = self.answering
@@ -394,7 +394,7 @@ class Composer(TextArea):
         self._look_up()
 
     def _look_up(self) -> None:
-        """Have it looked up what completes the text before the cursor, if anything does."""
+        """Request completions for the text before the cursor, if there can be any."""
         before = self._before_cursor()
         start = max(before.rfind(blank) for blank in (" ", "\n")) + 1
         if before.startswith("/") and "\n" not in before:
@@ -412,7 +412,7 @@ class Composer(TextArea):
 
     @property
     def _is_listed(self) -> bool:
-        """Whether the list is for what stands there now: that may be more than when it was made."""
+        """Return whether the list is for the present text, which may have grown meanwhile."""
         return self._completions.is_shown and self._listed == self._before_cursor()
 
     def complete(self) -> None:
@@ -427,7 +427,7 @@ class Composer(TextArea):
         self.replace(item.text if is_open else f"{item.text} ", start, self.cursor_location)
 
     def _is_complete(self) -> bool:
-        """Whether what is typed is what is highlighted already."""
+        """Return whether the highlighted item is typed in full already."""
         item, typed = self._completions.item, self._before_cursor()[self._completions.start :]
         return item is None or item.text.strip() == typed.strip()
 

@@ -22,7 +22,7 @@ RunLocal = Callable[[str, str], Awaitable[None]]
 
 
 class ComposerArea(Vertical):
-    """Where a message is made and sent."""
+    """The composer, its completions and its attachments."""
 
     def __init__(
         self, tabs: Tabs, history: InputHistory, turn_view: TurnView, run_local: RunLocal
@@ -69,9 +69,9 @@ class ComposerArea(Vertical):
 
     def take_images(self) -> list[str]:
         """The pictures of the message that is being sent."""
-        taken, self.images = self.images, []
+        images, self.images = self.images, []
         self._tell_images()
-        return taken
+        return images
 
     def _attach_images(self, images: Sequence[str]) -> None:
         self.images = list(dict.fromkeys([*self.images, *images]))
@@ -99,11 +99,11 @@ class ComposerArea(Vertical):
         tab = self._tabs.current
         parsed = commands.parse(event.whole)
         if parsed is None:
-            self._say(tab, UserMessage(event.shown, whole=event.whole, pastes=event.pastes))
-        elif (name := commands.local(parsed)) in commands.SAID:
-            shown = commands.parse(event.shown) or parsed
+            self._say(tab, UserMessage(event.visible, whole=event.whole, pastes=event.pastes))
+        elif (name := commands.local(parsed)) in commands.MESSAGE_COMMANDS:
+            visible = commands.parse(event.visible) or parsed
             message = UserMessage(
-                shown.argument, whole=parsed.argument, pastes=event.pastes, busy=name
+                visible.argument, whole=parsed.argument, pastes=event.pastes, busy=name
             )
             self._say(tab, message)
         elif name is not None:
@@ -146,7 +146,7 @@ class ComposerArea(Vertical):
             tab.commands -= 1
         if outcome.output:
             # After the conversation, which may be shown anew.
-            text = commands.shown(parsed.name, outcome.output)
+            text = commands.format_output(parsed.name, outcome.output)
             self._turn_view.post_message(TurnView.Noted(tab, Note(text)))
         if outcome.prefill and tab is self._tabs.current:
             self.composer.recall(outcome.prefill)
@@ -199,11 +199,11 @@ class ComposerArea(Vertical):
         if event.kind == "path":
             cwd = session.conversation.info.cwd
             return await session.ask(results.Items, "complete.path", word=event.text, cwd=cwd)
-        told = await session.ask(results.Items, "complete.slash", text=event.text)
-        return results.Items(commands.completed(event.text, told.items), told.replace_from)
+        answer = await session.ask(results.Items, "complete.slash", text=event.text)
+        return results.Items(commands.completed(event.text, answer.items), answer.replace_from)
 
     def _typed(self, event: Composer.Completing) -> str:
-        """What stands there now, which may be more than when the server was asked."""
+        """Return the present text, which may be longer than when the server was asked."""
         composer = self.composer
         return composer.get_text_range((0, 0), composer.cursor_location)[event.start :]
 

@@ -26,7 +26,7 @@ _MEANWHILE = "Write meanwhile: it is kept and answered then. Ctrl+C stops the fe
 
 @dataclass
 class Journey:
-    """How far a fetch is, and since when."""
+    """Progress of a download, and its start."""
 
     offer: results.Offer
     began_at: float
@@ -42,7 +42,7 @@ class Journey:
         self.text, self.done, self.total = event.text, event.done, event.total
 
     def lines(self, now: float) -> Content:
-        """What is fetched, and how much of it is here."""
+        """Describe the download and its progress."""
         doing = "Checking" if self.text == "checking" else "Fetching"
         title = Content.styled(f"{doing} {self.offer.title}", "bold")
         share = min(1.0, self.done / self.total) if self.total else 0.0
@@ -50,11 +50,11 @@ class Journey:
         bar = Content.assemble(
             ("█" * full, "$text-primary"),
             ("░" * (_BAR - full), "dim"),
-            f" {share:.0%}  {_size(self.done)} of {_size(self.offer.bytes)}{self._left(now)}",
+            f" {share:.0%}  {_size(self.done)} of {_size(self.offer.bytes)}{self._time_left(now)}",
         )
         return Content("\n").join([title, bar])
 
-    def _left(self, now: float) -> str:
+    def _time_left(self, now: float) -> str:
         passed, brought = now - self.began_at, self.done - self.began_with
         if passed < 2 or brought <= 0:
             return ""
@@ -63,7 +63,7 @@ class Journey:
 
 
 class OfferCard(Card):
-    """Whether to fetch it; who types a letter begins a prompt."""
+    """Asks whether to fetch it; typing a letter begins a prompt."""
 
     def __init__(self, offer: results.Offer) -> None:
         text = (
@@ -146,15 +146,15 @@ class Fetch(Vertical):
 
     @work(exclusive=True)
     async def _run(self, offer: results.Offer) -> None:
-        """Have it fetched; after a crash of the server the same is begun again by itself."""
+        """Fetch it; after a crash of the server the download starts again by itself."""
         self._is_agreed, self._journey = True, Journey(offer, time.monotonic())
         tab = self._tab = self._tabs.current
         await self.mount(Static("", classes="bar", markup=False))
         self._show()
         try:
             await tab.session.call("model.pull", name=offer.name)
-            for one in self._tabs.all:
-                one.conversation.learn({"offer": {}, "credential_warning": ""})
+            for other in self._tabs.all:
+                other.conversation.learn({"offer": {}, "credential_warning": ""})
         except ConnectionLostError:
             return
         except HermesError as error:

@@ -81,15 +81,15 @@ class Fold(Vertical):
         yield from self.always()
 
     def title(self) -> Content:
-        """What the title says; made anew whenever `retitle` is called."""
+        """Return the title; called again by `retitle`."""
         raise NotImplementedError
 
     def always(self) -> ComposeResult:
-        """What is seen whether it is open or not."""
+        """Compose what is visible whether it is open or not."""
         yield from ()
 
     def body(self) -> Widget:
-        """What is seen when it is open."""
+        """Return what is visible when it is open."""
         raise NotImplementedError
 
     def _headline(self) -> Content:

@@ -5,7 +5,7 @@ from hermes_tui.widgets.card import Card, Choice
 
 
 class QuestionCard(Card):
-    """What the model wants to know; an answer in own words is always possible."""
+    """A question of the model; an answer in own words is always possible."""
 
     DEFAULT_CSS = """
     QuestionCard {
@@ -17,13 +17,13 @@ class QuestionCard(Card):
     }
     """
 
-    def __init__(self, asked: QuestionAsked) -> None:
+    def __init__(self, request: QuestionAsked) -> None:
         choices = [
-            Choice(text, text, str(number)) for number, text in enumerate(asked.choices or [], 1)
+            Choice(text, text, str(number)) for number, text in enumerate(request.choices or [], 1)
         ]
         words = "A key and Enter, or your own words …" if choices else "Your answer …"
         super().__init__(
-            asked.request_id, "A question for you", asked.question, choices, words=words
+            request.request_id, "A question for you", request.question, choices, words=words
         )
         self.add_class("question")
 

@@ -12,7 +12,7 @@ from textual.widgets import Static
 from hermes_core.text import one_line, truncate
 from hermes_tui import keymap
 
-_SHOWN = 3
+_MAX_LINES = 3
 
 
 class WaitingPrompt(Static):
@@ -31,7 +31,7 @@ class WaitingPrompt(Static):
     ALLOW_SELECT = False
 
     @dataclass
-    class Wanted(Message):
+    class TakeBackRequested(Message):
         """Somebody wants it back in the composer, to change it or to drop it."""
 
         place: int
@@ -44,7 +44,7 @@ class WaitingPrompt(Static):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        self.post_message(self.Wanted(self._place))
+        self.post_message(self.TakeBackRequested(self._place))
 
 
 class WaitingPrompts(Vertical):
@@ -61,11 +61,11 @@ class WaitingPrompts(Vertical):
         self.display = bool(prompts)
         await self.remove_children()
         await self.mount_all(
-            WaitingPrompt(place, prompt) for place, prompt in enumerate(prompts[:_SHOWN])
+            WaitingPrompt(place, prompt) for place, prompt in enumerate(prompts[:_MAX_LINES])
         )
-        hints = [f"and {len(prompts) - _SHOWN} more"] if len(prompts) > _SHOWN else []
+        hints = [f"and {len(prompts) - _MAX_LINES} more"] if len(prompts) > _MAX_LINES else []
         if prompts and can_be_taken:
-            hints.append(f"{keymap.keys_of('take_back')} or a click takes one back")
+            hints.append(f"{keymap.keys_of('take_back')} or a click edits one")
         if hints:
             hint = f"      {' · '.join(hints)}"
             await self.mount(Static(Content.styled(hint, "dim"), markup=False))

@@ -1,4 +1,4 @@
-"""What the model thought aloud: one line while it thinks, the whole of it on request."""
+"""Reasoning of the model: one line while it thinks, the whole of it on request."""
 
 from textual.app import ComposeResult
 from textual.content import Content

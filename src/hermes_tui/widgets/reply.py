@@ -98,7 +98,7 @@ class CodeBlock(MarkdownFence, can_focus=True):
 
 
 class ReplyView(Markdown):
-    """What the model said; more may come."""
+    """A reply of the model; more may come."""
 
     DEFAULT_CSS = """
     ReplyView {
@@ -153,12 +153,12 @@ class ReplyView(Markdown):
     async def follow(self) -> None:
         """Show the reply as it is now, whatever was drawn."""
         async with self._drawing:
-            drawn, wanted = self.source, self.entry.text
-            if not wanted.startswith(drawn):
-                await self.update(wanted)
-            elif drawn != wanted:
+            drawn, text = self.source, self.entry.text
+            if not text.startswith(drawn):
+                await self.update(text)
+            elif drawn != text:
                 # Only what is new is parsed and only the last block is made anew; `update` does all.
-                await self.append(wanted.removeprefix(drawn))
+                await self.append(text.removeprefix(drawn))
 
     @on(Markdown.LinkClicked)
     def _copy_link(self, event: Markdown.LinkClicked) -> None:

@@ -13,14 +13,14 @@ _STATES = {
     "starting": ("○", "starting", "$text-muted"),
     "ready": ("●", "ready", "$text-success"),
     "working": ("●", "working", "$text-warning"),
-    "waiting": ("▲", "waits for you", "$text-accent"),
+    "waiting": ("▲", "waiting for your answer", "$text-accent"),
     "stopping": ("■", "stopping", "$text-warning"),
     "lost": ("✗", "server gone", "$text-error"),
 }
 _HINT = "F1 help"
-_LONGEST_MODEL = 26
+_MAX_MODEL = 26
 _FULL = 80.0
-_LEAST_WORDS = 24
+_MIN_WORDS = 24
 
 
 class StatusLine(Static):
@@ -51,29 +51,29 @@ class StatusLine(Static):
 def line(conversation: Conversation, columns: int, now: float, hint: str = "") -> Content:
     """The status in one line of so many columns."""
     mark, word, style = _STATES[conversation.state]
-    word = truncate(one_line(conversation.activity), max(_LEAST_WORDS, columns // 3)) or word
+    word = truncate(one_line(conversation.activity), max(_MIN_WORDS, columns // 3)) or word
     if conversation.began_at is not None and now - conversation.began_at >= 1:
         word += f" {now - conversation.began_at:.0f}s"
-    left = f"{mark} {word}"
+    activity = f"{mark} {word}"
     facts = _facts(conversation)
     right = hint or _HINT
     while (
         facts
-        and width(left) + sum(width(fact) + 3 for fact, _ in facts) + width(right) + 2 > columns
+        and width(activity) + sum(width(fact) + 3 for fact, _ in facts) + width(right) + 2 > columns
     ):
         facts.pop()
-    told = Content.assemble((left, style), *((f" · {fact}", how) for fact, how in facts))
-    gap = max(1, columns - width(told.plain) - width(right))
-    return Content.assemble(told, " " * gap, (right, "bold" if hint else "dim"))
+    start = Content.assemble((activity, style), *((f" · {fact}", how) for fact, how in facts))
+    gap = max(1, columns - width(start.plain) - width(right))
+    return Content.assemble(start, " " * gap, (right, "bold" if hint else "dim"))
 
 
 def _facts(conversation: Conversation) -> list[tuple[str, str]]:
-    """What is worth knowing, the most important first."""
+    """Return the facts for the line, the most important first."""
     info = conversation.info
     usage = info.usage
     facts: list[tuple[str, str]] = []
     if info.model:
-        facts.append((truncate(info.model, _LONGEST_MODEL), ""))
+        facts.append((truncate(info.model, _MAX_MODEL), ""))
     if (share := _share(conversation)) is not None:
         facts.append((f"context {share:.0f}% of {_thousands(usage.context_max)}", _warmth(share)))
     if usage.cost_usd:

@@ -77,7 +77,7 @@ def cells(tabs: Tabs, columns: int) -> list[tuple[Tab, Content]]:
         tab = tabs.all[place]
         title = truncate(tab.title, room if has_titles else min(_MAX_TITLE, columns // 2))
         cell = _cell(tab, place + 1, title if has_titles or tab is tabs.current else "")
-        if cell.cell_length + sum(one.cell_length for one in fitting.values()) > columns:
+        if cell.cell_length + sum(other.cell_length for other in fitting.values()) > columns:
             break
         fitting[place] = cell
     return [(tabs.all[place], fitting[place]) for place in sorted(fitting)]

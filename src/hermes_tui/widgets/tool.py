@@ -18,7 +18,7 @@ _BODY = 40_000
 _AROUND = 8
 """Columns of the title for the marks, the blanks between its parts and beside it."""
 _MARGIN = 4
-_LEAST = 12
+_MIN_WIDTH = 12
 
 _MARKS = {
     "running": ("● ", "$text-warning"),
@@ -50,7 +50,7 @@ class ToolCall(Fold):
         mark, style = _MARKS[entry.state]
         outcome = self._outcome()
         room = self._columns() - _AROUND - width(entry.name) - width(outcome)
-        what = fit(one_line(entry.context), max(room, _LEAST)).rstrip()
+        what = fit(one_line(entry.context), max(room, _MIN_WIDTH)).rstrip()
         return Content.assemble(
             (mark, style),
             (entry.name, "bold"),
@@ -59,7 +59,7 @@ class ToolCall(Fold):
         )
 
     def _columns(self) -> int:
-        """How wide the title is, or will be about when it is seen first."""
+        """Return the width of the title, or an estimate before it is seen first."""
         return self.size.width or app_of(self).size.width - _MARGIN
 
     def on_resize(self) -> None:
@@ -67,13 +67,13 @@ class ToolCall(Fold):
 
     def _outcome(self) -> str:
         entry = self.entry
-        told = [one_line(entry.summary)] if entry.summary else []
+        details = [one_line(entry.summary)] if entry.summary else []
         if entry.diff:
             added, removed = diff.counted(entry.diff)
-            told.append(f"+{added} -{removed}")
+            details.append(f"+{added} -{removed}")
         if entry.seconds is not None:
-            told.append(f"{entry.seconds:.1f}s")
-        return "".join(f"  {part}" for part in told)
+            details.append(f"{entry.seconds:.1f}s")
+        return "".join(f"  {part}" for part in details)
 
     def always(self) -> ComposeResult:
         yield Plain(classes="glimpse")
@@ -81,8 +81,8 @@ class ToolCall(Fold):
 
     def body(self) -> Widget:
         entry = self.entry
-        told = entry.context if entry.diff else entry.arguments or entry.context
-        parts = (told, entry.result or entry.output)
+        details = entry.context if entry.diff else entry.arguments or entry.context
+        parts = (details, entry.result or entry.output)
         text = "\n\n".join(part.strip("\n")[:_BODY] for part in parts if part.strip())
         whole = [Plain(text)] if text else []
         if entry.diff:

@@ -30,7 +30,7 @@ from hermes_tui.transcript import Transcript
 _SHOWN_SCREENS = 1.5
 """How much has widgets when the newest is in sight: all of it is laid out with every piece of text."""
 _PAGE_SCREENS = 1.5
-_MOST_SCREENS = 6.0
+_MAX_SCREENS = 6.0
 """How much has widgets when somebody reads far back."""
 _FEWEST_LINES = 24
 _FETCHED, _FETCHED_FAR = 60, 1000
@@ -128,12 +128,12 @@ class TranscriptView(VerticalScroll):
 
     @property
     def has_earlier(self) -> bool:
-        """Whether there is more before what has widgets."""
+        """Return whether there is more before what has widgets."""
         return self._first > 0 or self._source.fetch is not None
 
     @property
     def is_following(self) -> bool:
-        """Whether the newest is in sight and new things scroll it up."""
+        """Return whether the newest entry is in sight and new ones scroll it up."""
         return self.scroll_offset.y >= self.max_scroll_y - 1
 
     async def to_end(self) -> None:
@@ -151,11 +151,11 @@ class TranscriptView(VerticalScroll):
             if not await self._fetch_more(_FETCHED_FAR):
                 return
             with app_of(self).batch_update():
-                gone = self._take_views(self._first, self._last)
+                removed = self._take_views(self._first, self._last)
                 self._first, self._last = 0, self._forward_from(0, _SHOWN_SCREENS)
                 views = self._make_all(0, self._last)
                 self._tell_earlier()
-                removal, arrival = self.remove_children(gone), self.mount_all(views)
+                removal, arrival = self.remove_children(removed), self.mount_all(views)
                 await removal
                 await arrival
         self.scroll_home(animate=False, force=True, immediate=True)
@@ -183,7 +183,7 @@ class TranscriptView(VerticalScroll):
         return place
 
     def _height_of(self, entry: Entry) -> int:
-        """How many lines an entry takes: as many as its widget, or about so many."""
+        """Return the number of lines of an entry: those of its widget, or an estimate."""
         view = self._views.get(id(entry))
         drawn = view.outer_size.height if view is not None else 0
         return drawn or lines_of(entry, self.size.width)
@@ -193,10 +193,10 @@ class TranscriptView(VerticalScroll):
         first = self._back_from(self._last, _SHOWN_SCREENS)
         # In larger steps: what is above the screen moves when something goes.
         if first > self._first and self._back_from(self._last, _SHOWN_SCREENS + 0.5) > self._first:
-            gone = self._take_views(self._first, first)
+            removed = self._take_views(self._first, first)
             self._first = first
             self._tell_earlier()
-            await self.remove_children(gone)
+            await self.remove_children(removed)
 
     def _make_all(self, first: int, last: int) -> list[Widget]:
         return [self._make(entry) for entry in self.entries[first:last]]
@@ -211,8 +211,8 @@ class TranscriptView(VerticalScroll):
 
     def _take_views(self, first: int, last: int) -> list[Widget]:
         """The widgets of what is to have none any more."""
-        taken = (self._views.pop(id(entry), None) for entry in self.entries[first:last])
-        return [view for view in taken if view is not None]
+        views = (self._views.pop(id(entry), None) for entry in self.entries[first:last])
+        return [view for view in views if view is not None]
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -242,11 +242,11 @@ class TranscriptView(VerticalScroll):
         page = self._make_all(start, self._first)
         self._first = start
         self._tell_earlier()
-        last, gone = self._forward_from(self._first, _MOST_SCREENS), list[Widget]()
+        last, removed = self._forward_from(self._first, _MAX_SCREENS), list[Widget]()
         if last < self._last and not (is_held_at_end or self.is_following):
-            gone = self._take_views(last, self._last)
+            removed = self._take_views(last, self._last)
             self._last = last
-        arrival, removal = self.mount_all(page, after=self._hint), self.remove_children(gone)
+        arrival, removal = self.mount_all(page, after=self._hint), self.remove_children(removed)
         await arrival
         await removal
         self.call_after_refresh(self._keep_place, None if is_held_at_end else seen, distance)
@@ -269,7 +269,7 @@ class TranscriptView(VerticalScroll):
         return True
 
     def _keep_place(self, seen: Widget | None, distance: int) -> None:
-        """Have the same lines on the screen as before there were more above them; None: the end."""
+        """Keep the same lines on the screen when there are more above them; None: the end."""
         if seen is None:
             self.anchor()
         elif not seen.is_attached:

@@ -103,8 +103,8 @@ class TurnView(Vertical):
     async def _take(self, event: m.Event) -> None:
         """Pass an event to its conversation; the screen gets it afterwards."""
         tab = self._tabs.find(event.session_id)
-        if tab is None:
-            event.stop()  # it was closed meanwhile
+        if tab is None or event.connection < self._tabs.connection:
+            event.stop()  # the conversation was closed, or the event comes again
         elif await tab.take(event, time.monotonic()):
             self._state_changed()
 

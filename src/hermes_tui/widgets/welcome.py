@@ -10,7 +10,7 @@ from hermes_core.version import VERSION
 from hermes_tui import keymap
 from hermes_tui.entries import Welcome
 
-_COLUMN = 36
+_COLUMN = 38
 
 
 class WelcomeView(Static):
@@ -40,35 +40,37 @@ class WelcomeView(Static):
 
     def _head(self) -> Content:
         facts = [f"{self.entry.model} answers" * bool(self.entry.model), _short(self.entry.cwd)]
-        told = " · ".join(fact for fact in facts if fact)
-        return Content.assemble((f"Hermes {VERSION}", "bold $text-primary"), (f"  {told}", "dim"))
+        details = " · ".join(fact for fact in facts if fact)
+        return Content.assemble(
+            (f"Hermes {VERSION}", "bold $text-primary"), (f"  {details}", "dim")
+        )
 
 
 def _unanswered(count: int) -> Content:
-    left = "1 conversation was" if count == 1 else f"{count} conversations were"
-    return Content.styled(f"{left} left unanswered: {_key('open')}", "$text-warning")
+    first = "1 conversation was" if count == 1 else f"{count} conversations were"
+    return Content.styled(f"{first} left unanswered: {_key('open')}", "$text-warning")
 
 
 def _tips() -> list[Content]:
-    """What one can do, two to the line."""
+    """List the tips, two per line."""
     tips = [
         ("/", "commands"),
-        (_key("open"), "earlier conversations"),
+        (_key("open"), "History"),
         ("@", "name a file"),
-        (_key("model"), "another model"),
-        (_key("help"), "all keys"),
-        (_key("stop"), "stops; twice leaves"),
+        (_key("model"), "Switch model"),
+        (_key("help"), "Keyboard shortcuts"),
+        (_key("stop"), "interrupt; press twice to quit"),
     ]
     cells = [
         Content.assemble((fit(key, 8), "bold $text-accent"), (fit(does, _COLUMN - 8), "dim"))
         for key, does in tips
     ]
-    return [left + right for left, right in zip(cells[::2], cells[1::2], strict=True)]
+    return [first + right for first, right in zip(cells[::2], cells[1::2], strict=True)]
 
 
 def _key(name: str) -> str:
     keys = next(key.keys for key in keymap.KEYS if key.name == name)
-    return keymap.shown(keys.split(",")[0])
+    return keymap.format_keys(keys.split(",")[0])
 
 
 def _short(folder: str) -> str:
