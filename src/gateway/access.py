@@ -1,7 +1,7 @@
-"""Access: who may speak to the agent, as what, and what follows from it.
+"""Access: the roles of people, and their permissions.
 
-Nobody may who is not named: in the settings, among the people who were let in, or by a platform that
-vouches for its users. Nothing is remembered here, so that letting somebody in or out counts at once.
+A person must be named in the settings, let in by a pairing code, or vouched for by their platform.
+Nothing is cached, so that letting somebody in or out takes effect at once.
 """
 
 import difflib
@@ -22,7 +22,7 @@ _RANKS: tuple[Role, ...] = ("guest", "member", "owner")
 
 
 class Limits(NamedTuple):
-    """What a role may use and spend."""
+    """The limits of a role."""
 
     tools: frozenset[str] | None
     """None: all."""
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
 
 
 class Access:
-    """Decides about everybody who writes; may be used from several threads."""
+    """Resolves roles and permissions. May be used from several threads."""
 
     def __init__(self, store: Store, settings: Settings, trusted: Collection[str] = ()) -> None:
         """`trusted` are the platforms behind a token (`needs_pairing` is false): who has it is owner."""
@@ -45,7 +45,7 @@ class Access:
         self._trusted = frozenset(trusted)
 
     def role_of(self, source: SessionSource) -> Role | None:
-        """As what somebody may speak; None: they may not."""
+        """Return the role of a person; None when they may not write to the agent."""
         platform, ids = source.platform.value, _ids(source)
         is_trusted = platform in self._trusted
         if not ids:
@@ -56,25 +56,25 @@ class Access:
         return max(found, key=_RANKS.index, default=None)
 
     def _named(self, platform: str, ids: Collection[str]) -> list[Role]:
-        """What is said about somebody by name."""
+        """Return the roles that a person is given by name."""
         gateway = self._settings.gateway
         if not set(ids).isdisjoint(gateway.owners.get(platform, ())):
-            return ["owner"]  # which is the most, whatever the store says
+            return ["owner"]  # the highest role, whatever the store says
         found: list[Role] = []
         if not set(ids).isdisjoint(gateway.allow.get(platform, ())):
             found.append("member")
-        people = (self._store.read(people_ledger.find, platform, one) for one in ids)
+        people = (self._store.read(people_ledger.find, platform, user_id) for user_id in ids)
         return found + [person.role for person in people if person is not None]
 
     def _vouched(self, source: SessionSource, *, is_trusted: bool) -> list[Role]:
-        """What is said about everybody, or by the platform."""
+        """Return the roles that everybody has, or that the platform vouches for."""
         if is_trusted:
             return ["owner"]
         anybody = EVERYBODY in self._settings.gateway.allow.get(source.platform.value, ())
         return ["member"] if anybody or source.role_authorized else []
 
     def limits_of(self, role: Role) -> Limits:
-        """What a role may use and spend."""
+        """Return the limits of a role."""
         roles = self._settings.roles
         tools, usd = {
             "owner": (roles.owner_tools, roles.owner_usd_per_day),
@@ -84,9 +84,9 @@ class Access:
         return Limits(None if ALL_TOOLS in tools else frozenset(tools), usd)
 
     def permissions_of(self, source: SessionSource) -> Permissions:
-        """What somebody may see, use, spend and allow there.
+        """Return the permissions of a person in a chat.
 
-        Who may not speak (any more) is a guest: a message that was accepted is still to be answered.
+        A person without a role is a guest: a message that was accepted before is still answered.
         """
         role = self.role_of(source) or "guest"
         limits = self.limits_of(role)
@@ -101,9 +101,10 @@ class Access:
         )
 
     def scope_of(self, source: SessionSource, role: Role) -> Scope:
-        """The conversations that may be seen from there: in a direct chat the person's own, and for an
-        owner the terminal's; in a group those of the same place, which all in it can read, and had when
-        it was a group.
+        """Return the conversations that a person may see from a chat.
+
+        In a direct chat: their own, and for an owner those of the terminal. In a group: those of the
+        same group, which everybody in it can read.
         """
         platform = source.platform.value
         if source.is_group or not (source.person or platform in self._trusted):
@@ -112,7 +113,7 @@ class Access:
         return Scope(platform, source.person, with_local=role == "owner")
 
     def fields_of(self, source: SessionSource) -> dict[str, Any]:
-        """What the session of a chat says about whose it is; one that a group shares is nobody's."""
+        """Return the owner fields of a chat's session; one that a group shares has no owner."""
         gateway = self._settings.gateway
         return fields_of(
             source,
@@ -121,25 +122,27 @@ class Access:
         )
 
 
-def may_answer(theirs: Permissions, asker: Permissions) -> bool:
-    """Whether somebody may tell a turn what it wants to know: its own person, who may do the same as
-    they, and an owner, whose words it takes with the rights of its own person.
+def may_answer(person: Permissions, asker: Permissions) -> bool:
+    """Return whether a person may answer a question of a turn that `asker` started.
+
+    An owner may, and anybody with the same permissions. The turn keeps the permissions of its asker.
     """
-    return theirs.is_owner or are_alike(theirs, asker)
+    return person.is_owner or are_alike(person, asker)
 
 
-def are_alike(one: Permissions, other: Permissions) -> bool:
-    """Whether two people may speak into each other's turns: they may use and see the same there, and
-    what one asks for is not paid from a limit that the other has for themselves.
+def are_alike(first: Permissions, second: Permissions) -> bool:
+    """Return whether two people may steer each other's turns.
+
+    They need the same permissions, and no spending limit that one would use up for the other.
     """
-    rights = [(who.role, who.tools, who.scope, who.usd_per_day) for who in (one, other)]
-    return rights[0] == rights[1] and (one.person == other.person or not one.usd_per_day)
+    rights = [(who.role, who.tools, who.scope, who.usd_per_day) for who in (first, second)]
+    return rights[0] == rights[1] and (first.person == second.person or not first.usd_per_day)
 
 
 def unknown_platforms(settings: GatewaySettings, platforms: Collection[str]) -> list[str]:
-    """The platforms that are named for their people and are not there, each with its setting.
+    """Return the settings that name people of unknown platforms.
 
-    One may be that of a plugin that is off; a name that is nearly one of ours raises ConfigError.
+    A platform may be that of a disabled plugin; a misspelled one raises ConfigError.
     """
     unknown: list[str] = []
     for setting, named in (("owners", settings.owners), ("allow", settings.allow)):
@@ -147,28 +150,28 @@ def unknown_platforms(settings: GatewaySettings, platforms: Collection[str]) -> 
             near = difflib.get_close_matches(name, platforms, n=1)
             if near:
                 raise ConfigError(
-                    f"gateway.{setting} names {name!r}, which is no platform.",
-                    fix=f"Do you mean {near[0]}? Known are {', '.join(sorted(platforms))}.",
+                    f"gateway.{setting} names {name!r}, which is not a platform.",
+                    fix=f"Did you mean {near[0]}? Known platforms: {', '.join(sorted(platforms))}.",
                 )
             unknown.append(f"gateway.{setting} names {name!r}")
     return unknown
 
 
 def unknown_tools(settings: RoleSettings, tools: Collection[str]) -> list[str]:
-    """The tools that a role is given and nobody has, each with its setting."""
-    given = {
+    """Return the settings that give a role a tool that does not exist."""
+    by_setting = {
         "owner_tools": settings.owner_tools,
         "member_tools": settings.member_tools,
         "guest_tools": settings.guest_tools,
     }
     return [
         f"roles.{setting} has {name!r}"
-        for setting, names in given.items()
+        for setting, names in by_setting.items()
         for name in names
         if name != ALL_TOOLS and name not in tools
     ]
 
 
 def _ids(source: SessionSource) -> list[str]:
-    """The ids that somebody is known by; the one that stays comes first."""
-    return list(dict.fromkeys(one for one in (source.user_id_alt, source.user_id) if one))
+    """Return the ids of a person; the stable one comes first."""
+    return list(dict.fromkeys(filter(None, (source.user_id_alt, source.user_id))))

@@ -1,7 +1,7 @@
-"""Calling what an adapter has: whatever it raises is an error of its platform.
+"""Calls of adapters: whatever an adapter raises becomes an error of its platform.
 
-Not every exception is an `Exception`: `SystemExit` in a task ends the whole loop, and a cancellation
-that nobody asked for ends the task that it comes up in. Only who really ends that task may do so.
+Not every exception is an `Exception`: `SystemExit` in a task ends the event loop, and a stray
+`CancelledError` ends the task. Only a real cancellation may do so.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 async def called(
     method: Callable[Params, Awaitable[Answer]], *args: Params.args, **kwargs: Params.kwargs
 ) -> Answer:
-    """What a method of an adapter answers; raises an `Exception`, or what ends the task that calls."""
+    """Call a method of an adapter; raises an `Exception`, or the cancellation of the calling task."""
     task = own_task()
     try:
         return await method(*args, **kwargs)
@@ -31,17 +31,14 @@ async def called(
 
 
 def own_task() -> asyncio.Task[Any]:
-    """The task that this is called in."""
+    """Return the current task."""
     task = asyncio.current_task()
     assert task is not None
     return task
 
 
 def is_end_of(task: asyncio.Task[Any], error: BaseException) -> bool:
-    """Whether a task is ended from outside, rather than that its own code raised the same.
-
-    Then it was cancelled, or it does not run at all: one that is thrown away is closed.
-    """
+    """Return whether an error comes from outside of a task: it was cancelled or closed."""
     if isinstance(error, asyncio.CancelledError):
         return task.cancelling() > 0
     is_running = asyncio.current_task(task.get_loop()) is task

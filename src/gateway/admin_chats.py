@@ -1,7 +1,7 @@
-"""AdminChats: the chats in which an owner wants to hear of what concerns the gateway itself.
+"""AdminChats: the chats in which owners get notices about the gateway itself.
 
-There is one a platform, chosen with /sethome. What is told is little, durable, and told once: a notice
-has a name, and the outbox takes no second piece of the same name.
+There is one per platform, chosen with /sethome. Each notice is stored in the outbox under a name, so it
+is sent once.
 """
 
 import logging
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from gateway.delivery import Delivery
 from gateway.platforms.base import PlatformError
 from gateway.replies import Replies
 from gateway.reply_target import ReplyTarget
@@ -17,86 +18,84 @@ from gateway.source import SessionSource
 from hermes_core import clock
 from hermes_core.errors import StoreError, UsageError
 from hermes_core.text import one_line, truncate, visible
-from hermes_state.ledger import meta, outbox
+from hermes_state.ledger import meta
 from hermes_state.store import Store
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_NAME = 80
+_MAX_NAME = 80
 _CRASHED = (
-    "⚠️ The gateway ended without having been stopped, and runs again. What it was answering goes on;"
-    " `hermes gateway logs` on its machine tells more."
+    "⚠️ The gateway ended unexpectedly and is running again. Unfinished answers continue;"
+    " see `hermes gateway logs` on its machine."
 )
 
 
 class AdminChats:
-    """The home chats of a gateway. May be used from several threads."""
+    """The admin chats of a gateway. May be used from several threads."""
 
     def __init__(
         self,
         store: Store,
         replies: Replies,
         platforms: Callable[[], Collection[str]],
-        wake_delivery: Callable[[], None],
+        delivery: Delivery,
     ) -> None:
         self._store = store
         self._replies = replies
         self._platforms = platforms
-        self._wake_delivery = wake_delivery
+        self._delivery = delivery
 
     def choose(self, target: ReplyTarget) -> str:
-        """Have a chat be the home of its platform; raises UsageError where nothing can be sent to."""
+        """Make a chat the admin chat of its platform; raises UsageError for the HTTP API."""
         if target.is_in_place:
             raise UsageError(
-                "Notices cannot be sent here: what answers requests cannot write by itself.",
+                "Notices cannot be sent here: the HTTP API only answers requests.",
                 fix="Write /sethome in a chat of a messenger.",
             )
-        place = target.source
-        self._store.write(
-            meta.put, _key(place.platform.value), msgspec.json.encode(place.to_dict()).decode()
-        )
+        source = target.source
+        stored = msgspec.json.encode(source.to_dict()).decode()
+        self._store.write(meta.put, _key(source.platform.value), stored)
         return (
-            "This chat is where I send notices now: who wants to be let in, a platform that does not"
-            " let me in any more, and when I ended without having been stopped."
+            "I send notices to this chat now: who wants to be let in, a platform that rejects my"
+            " settings, and an unexpected end of the gateway."
         )
 
-    def tell(self, text: str, name: str, *, but: str = "") -> int:
-        """Send a notice to every home, unless it was sent; but to none of one platform.
+    def send(self, text: str, name: str, *, except_platform: str = "") -> int:
+        """Send a notice to every admin chat that did not get it; return how many get it.
 
-        Returns how many it goes to. One that cannot be stored is not worth more than a line of the log.
+        A store that fails is only logged.
         """
         count = 0
         try:
             for platform in self._platforms():
-                said = self._store.read(meta.get, _key(platform)) if platform != but else None
-                if said is not None:
-                    home = ReplyTarget(msgspec.json.decode(said))
-                    pieces = self._replies.answer(home, text, name=f"{name}:{platform}")
-                    count += len(self._store.write(outbox.put, pieces))
+                if platform == except_platform:
+                    continue
+                if (stored := self._store.read(meta.get, _key(platform))) is not None:
+                    target = ReplyTarget(msgspec.json.decode(stored))
+                    parts = self._replies.answer(target, text, name=f"{name}:{platform}")
+                    count += self._delivery.enqueue(parts)
         except StoreError as error:
-            logger.warning("a notice is not told: %s", error)
-        self._wake_delivery()
+            logger.warning("Could not store notice %s: %s", name, error)
         return count
 
-    def tell_stranger(self, source: SessionSource) -> None:
-        """Somebody was shown a code; told once a person."""
-        name = truncate(one_line(visible(source.user_name or source.person or "")), _LONGEST_NAME)
-        who = f"{name} ({source.person})"
+    def report_stranger(self, source: SessionSource) -> None:
+        """Send a notice that a person got a pairing code; once per person."""
+        name = truncate(one_line(visible(source.user_name or source.person or "")), _MAX_NAME)
         platform = source.platform.value
-        self.tell(
-            f"👋 {who} wrote to me on {platform} and was shown a code."
+        self.send(
+            f"👋 {name} ({source.person}) wrote to me on {platform} and got a pairing code."
             " /pair CODE lets them in, with the code they give you.",
             f"stranger:{platform}:{source.person}",
         )
 
-    def tell_refused(self, platform: str, error: PlatformError) -> None:
-        """A platform is not tried any more; told once a day, in the admin_chats of the others."""
-        text = f"⚠️ {platform} is off until the gateway is started again. {error}"
-        self.tell(text, f"refused:{platform}:{_today()}", but=platform)
+    def report_failed(self, platform: str, error: PlatformError) -> None:
+        """Send a notice that a platform is off, to the others; once per day."""
+        text = f"⚠️ {platform} is off until the gateway is restarted. {error}"
+        self.send(text, f"refused:{platform}:{_today()}", except_platform=platform)
 
-    def tell_crash(self) -> None:
-        """An earlier gateway of the home ended by itself; told once a day."""
-        self.tell(_CRASHED, f"crash:{_today()}")
+    def report_crash(self) -> None:
+        """Send a notice that an earlier gateway of the home crashed; once per day."""
+        self.send(_CRASHED, f"crash:{_today()}")
 
 
 def _key(platform: str) -> str:

@@ -1,7 +1,7 @@
-"""Files that came with messages: how they are fetched and kept, and how the model is told of them.
+"""Attachments of messages: fetching, storing, and presenting them to the model.
 
-A file is named after its content, and its type is told from its content. What its sender called it is
-shown to the model and to nobody else: it is no part of a path.
+The name and the media type of a file are derived from its content. The name that its sender gave it is
+shown to the model only; it is never part of a path.
 """
 
 import base64
@@ -58,35 +58,35 @@ _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = tuple(
 )
 _NOT_IN_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_LARGEST_PICTURE = 5 * 1024 * 1024
-_ALL_PICTURES = 20 * 1024 * 1024
+_MAX_PICTURE_BYTES = 5 * 1024 * 1024
+_MAX_PICTURES_BYTES = 20 * 1024 * 1024
 
 
 class Attachments:
-    """The folder that they lie in."""
+    """The folder of attachments."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
         self._limit = limit_bytes
 
     async def collect(self, event: MessageEvent, held: ExitStack | None = None) -> None:
-        """Fetch and keep the files of a message; of one that is not to be had, its text says why.
+        """Fetch and store the files of a message; its text says why one is missing.
 
-        As long as they are held, no deletion takes one that is a file of another conversation too.
-        After a StoreError it goes on where it was.
+        While they are held, no deletion of another conversation takes a file that both have. After a
+        StoreError, a second call continues with the next file.
         """
         while event.files:
             try:
-                kept = await self._keep(event.files[0], held)
+                attachment = await self._keep(event.files[0], held)
             except PlatformError as error:
                 if event.files[0].is_needed:
                     raise
-                note = f"[The file {_shown(event.files[0].name)} was left out: {error.message}]"
+                note = f"[The file {_printable(event.files[0].name)} was left out: {error.message}]"
                 event.text = f"{event.text}\n{note}".strip()
             else:
-                event.attachments.append(kept)
-                event.media_urls.append(str(kept.path))
-                event.media_types.append(kept.kind)
+                event.attachments.append(attachment)
+                event.media_urls.append(str(attachment.path))
+                event.media_types.append(attachment.kind)
             event.files.pop(0)
 
     async def _keep(self, file: IncomingFile, held: ExitStack | None) -> Attachment:
@@ -94,11 +94,11 @@ class Attachments:
         return await run_blocking(partial(self.save, content, file.name, held))
 
     def save(self, content: bytes, name: str, held: ExitStack | None = None) -> Attachment:
-        """Keep a file, for good when this returns; raises PlatformError and StoreError."""
-        shown = _shown(name)
+        """Store a file durably; raises PlatformError and StoreError."""
+        printable = _printable(name)
         if len(content) > self._limit:
             raise PlatformError(
-                f"{shown} has {_size(len(content))}; files up to {_size(self._limit)} are taken.",
+                f"{printable} has {_size(len(content))}; the limit is {_size(self._limit)}.",
                 fix="Send a smaller one, or raise gateway.attachment_limit_mb.",
             )
         kind = kind_of(content)
@@ -109,13 +109,14 @@ class Attachments:
                 _write(path, content)
             held.enter_context(file) if held is not None else file.close()
         except OSError as error:
-            kept = StoreFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreIOError
-            raise kept(f"{path} cannot be written: {error.strerror}.") from error
-        return Attachment(path, kind, shown)
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            failure = StoreFullError if is_full else StoreIOError
+            raise failure(f"{path} cannot be written: {error.strerror}.") from error
+        return Attachment(path, kind, printable)
 
 
 def kind_of(content: bytes) -> str:
-    """The media type of a file, by what is in it."""
+    """Return the media type of a file by its content."""
     for beginning, kind in _BEGINNINGS:
         if beginning.match(content):
             return kind
@@ -127,39 +128,39 @@ def kind_of(content: bytes) -> str:
 
 
 def as_content(text: str, attachments: Sequence[Attachment]) -> str | list[dict[str, Any]]:
-    """A message for the model: small pictures are in it, of other files it says where they lie."""
+    """Return a message for the model: small pictures are included, other files named by path."""
     pictures: list[dict[str, Any]] = []
     marks: list[str] = []
-    room = _ALL_PICTURES
-    for one in attachments:
-        content = _picture(one, room)
+    room = _MAX_PICTURES_BYTES
+    for file in attachments:
+        content = _picture(file, room)
         room -= len(content or b"")
-        marks.append(f"[Attached image: {one.path}]" if content else _mark(one))
+        marks.append(f"[Attached image: {file.path}]" if content else _mark(file))
         if content:
-            address = f"data:{one.kind};base64,{base64.b64encode(content).decode()}"
+            address = f"data:{file.kind};base64,{base64.b64encode(content).decode()}"
             pictures.append({"type": "image_url", "image_url": {"url": address}})
-    said = "\n".join(part for part in (text, *marks) if part)
-    return [{"type": "text", "text": said}, *pictures] if pictures else said
+    text = "\n".join(part for part in (text, *marks) if part)
+    return [{"type": "text", "text": text}, *pictures] if pictures else text
 
 
-def _picture(one: Attachment, room: int) -> bytes | None:
-    """The picture, when it is one that models see and there is room for it."""
-    if one.kind not in _PICTURES:
+def _picture(file: Attachment, room: int) -> bytes | None:
+    """Return the content of a picture that models can see and that fits."""
+    if file.kind not in _PICTURES:
         return None
     try:
-        if one.path.stat().st_size > min(_LARGEST_PICTURE, room):
+        if file.path.stat().st_size > min(_MAX_PICTURE_BYTES, room):
             return None
-        return one.path.read_bytes()
+        return file.path.read_bytes()
     except OSError:
         return None
 
 
-def _mark(one: Attachment) -> str:
+def _mark(file: Attachment) -> str:
     try:
-        size = _size(one.path.stat().st_size)
+        size = _size(file.path.stat().st_size)
     except OSError:
-        return f"[Attached file: {one.name} ({one.kind}), which is no longer there]"
-    return f"[Attached file: {one.name} ({one.kind}, {size}) at {one.path}]"
+        return f"[Attached file: {file.name} ({file.kind}), which is no longer there]"
+    return f"[Attached file: {file.name} ({file.kind}, {size}) at {file.path}]"
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -171,13 +172,13 @@ def _write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-        _settle(path.parent)
+        _sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _settle(folder: Path) -> None:
-    """Have the names in a folder survive a loss of power."""
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -185,10 +186,10 @@ def _settle(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _shown(name: str) -> str:
-    """A name that can be shown in one line, in brackets."""
+def _printable(name: str) -> str:
+    """Return a name for one line, within brackets."""
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
-    plain = "".join(one for one in last if one.isprintable()).translate(_BRACKETS)
+    plain = "".join(filter(str.isprintable, last)).translate(_BRACKETS)
     return truncate(plain.strip(), 120) or "file"
 
 

@@ -1,7 +1,7 @@
-"""Buttons of questions: taken off their messages when a question is over, where messages can be edited.
+"""Buttons of questions: removed from their messages when a question is closed.
 
-Which are still there is in the store, so that none stays for good: not when somebody answered elsewhere,
-nor when the turn was stopped, nor when the process or the platform was away meanwhile.
+The store knows which are left, so that none stays forever: also when somebody answered elsewhere, the
+turn was stopped, or the process or the platform was away meanwhile.
 """
 
 import asyncio
@@ -18,56 +18,63 @@ from hermes_state.values import Row
 
 logger = logging.getLogger(__name__)
 
-_LOOKS = 20
-_LOOK_AGAIN_S = 0.25
-"""That a message was sent may be noted after the button on it was pressed."""
-_TRIED_FOR_S = 86_400.0
+_MAX_ATTEMPTS = 20
+_RETRY_INTERVAL_S = 0.25
+"""A message may be recorded as sent only after its button was pressed."""
+_MAX_AGE_S = 86_400.0
 _TOO_LATE = "⌛ Nobody answered in time."
-_STOPPED = "⏹ This is not asked any more."
+_STOPPED = "⏹ This question is closed."
 _WORDS = {
     "once": "✅ Allowed once.",
-    "session": "✅ Allowed in this conversation.",
-    "always": "✅ Allowed always.",
+    "session": "✅ Allowed for this conversation.",
+    "always": "✅ Always allowed.",
     "deny": "🚫 Denied.",
 }
 
 
 class Buttons:
-    """Looks for buttons that are to go, whenever a question may be over."""
+    """Removes the buttons of closed questions."""
 
     def __init__(
         self, store: Store, adapters: Callable[[], Mapping[str, BasePlatformAdapter]]
     ) -> None:
         self._store = store
         self._adapters = adapters
-        self.wanted = asyncio.Event()
-        """Set when a question may be over, or a platform has come back."""
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        """Look for closed questions soon, or for a platform that is back; from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake.set)
 
     async def run(self) -> None:
+        """Remove the buttons of closed questions until cancelled."""
+        self._loop = asyncio.get_running_loop()
         while True:
-            await self.wanted.wait()
-            self.wanted.clear()
+            await self._wake.wait()
+            self._wake.clear()
             try:
-                await self._take_off_all()
+                await self._remove_all()
             except Exception:
-                logger.warning("the buttons of questions stay for now", exc_info=True)
+                logger.warning("Could not remove buttons", exc_info=True)
 
-    async def _take_off_all(self) -> None:
-        for _ in range(_LOOKS):
-            since = clock.now() - _TRIED_FOR_S
+    async def _remove_all(self) -> None:
+        for _ in range(_MAX_ATTEMPTS):
+            since = clock.now() - _MAX_AGE_S
             rows = await run_blocking(
                 lambda since=since: self._store.read(questions.still_shown, since)
             )
-            are_off = [await self._take_off(row) for row in rows]
-            if all(are_off):
+            are_removed = [await self._remove(row) for row in rows]
+            if all(are_removed):
                 return
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_RETRY_INTERVAL_S)
 
-    async def _take_off(self, row: Row) -> bool:
-        """Have a message say how its question came out instead; False when it is to be tried again."""
+    async def _remove(self, row: Row) -> bool:
+        """Replace the buttons of a message by the outcome; return False to retry."""
         adapter = self._adapters().get(row["platform"])
         if adapter is None:
-            return True  # there is another look when the platform is back
+            return True  # retried when the platform is back
         if row["platform_message_id"] is None:
             return False
         if adapter.abilities.can_edit:
@@ -80,7 +87,7 @@ class Buttons:
 
 
 def _with_outcome(row: Row, adapter: BasePlatformAdapter) -> str:
-    """The question with what became of it below, when there is room for it."""
+    """Return the question with its outcome below, if that fits."""
     abilities, text = adapter.abilities, row["content"]
     longer = f"{closed(text)}\n\n{_outcome(row)}"
     return longer if abilities.measure(longer) <= abilities.text_limit else text

@@ -1,13 +1,13 @@
-"""ChatMigrations: a chat that gets another id on its platform keeps its first one inside the gateway.
+"""ChatMigrations: a chat that gets another id on its platform keeps its first id inside the gateway.
 
-So its conversations, what waits to be sent there and whose home it is stay as they are stored, and one
-value says where the chat is now: whoever tells of the move first, all follow at once. The name of a
-message or a thread is good in one chat alone; outside of the first one it goes with the chat it is of.
+Its conversations, outbox and admin chat stay as they are stored; one stored value says where the chat is
+now. The id of a message or a thread is valid in one chat only; outside of the first one it is stored
+together with its chat.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -24,101 +24,99 @@ from hermes_state.store import Store
 logger = logging.getLogger(__name__)
 
 
-class _Moved(msgspec.Struct, frozen=True):
-    """The chats of a platform that moved."""
+class _Migrations(msgspec.Struct, frozen=True):
+    """The migrated chats of a platform."""
 
     now: dict[str, str] = {}
-    """The first id of each, and the one it has now."""
+    """The current id of each chat, by its first id."""
     first: dict[str, str] = {}
-    """Every later id, and the first one of that chat."""
+    """The first id of each chat, by its later ids."""
 
 
-class _Place(NamedTuple):
+class _Chat(NamedTuple):
     """A chat by its first id, and one of the ids that it had or has."""
 
     first: str
     id: str
 
     def inside(self, name: str | None) -> str | None:
-        """The name of a message or a thread in this place, as the gateway has it."""
+        """Return the id of a message or a thread in this chat, as the gateway stores it."""
         return name if name is None or self.id == self.first else f"{self.id}/{name}"
 
     def outside(self, name: str | None) -> str | None:
-        """The name as the platform has it; None when it is good in another place alone."""
+        """Return the id as the platform knows it; None when it belongs to another chat."""
         if name is None or self.id == self.first:
             return name
         own = f"{self.id}/"
         return name.removeprefix(own) if name.startswith(own) else None
 
-    def known(self, metadata: SendMetadata | None) -> SendMetadata:
-        """What goes along with a piece, without a thread of another place."""
-        known = SendMetadata(**metadata or {})
-        thread_id = self.outside(known.pop("thread_id", None))
+    def metadata(self, stored: SendMetadata | None) -> SendMetadata:
+        """Return metadata as the platform knows it, without a thread of another chat."""
+        metadata = SendMetadata(**stored or {})
+        thread_id = self.outside(metadata.pop("thread_id", None))
         if thread_id is not None:
-            known["thread_id"] = thread_id
-        return known
+            metadata["thread_id"] = thread_id
+        return metadata
 
 
 class ChatMigrations:
-    """Which chats moved. May be used from several threads."""
+    """The migrated chats of all platforms. May be used from several threads."""
 
     def __init__(
         self, store: Store, platforms: Iterable[str], is_spoken_in: Callable[[str, str], bool]
     ) -> None:
-        """`is_spoken_in` tells of a platform's chat whether there is a conversation in it."""
+        """`is_spoken_in` says of a platform's chat whether there is a conversation in it."""
         self._store = store
         self._is_spoken_in = is_spoken_in
         self._lock = threading.Lock()
         self._moved = {name: _read(store.read(meta.get, _key(name))) for name in platforms}
 
-    async def note(self, platform: Platform, old_chat: str, new_chat: str) -> None:
-        """Note that a chat has another id; raises StoreError."""
-        await run_blocking(partial(self._note, platform.value, old_chat, new_chat))
+    async def record(self, platform: Platform, old_chat: str, new_chat: str) -> None:
+        """Record that a chat has another id; raises StoreError."""
+        await run_blocking(partial(self._record, platform.value, old_chat, new_chat))
 
-    def _note(self, platform: str, old: str, new: str) -> None:
+    def _record(self, platform: str, old: str, new: str) -> None:
         with self._lock:
-            moved = self._moved.get(platform, _Moved())
+            moved = self._moved.get(platform, _Migrations())
             first = moved.first.get(old, old)
             if moved.now.get(first, first) == new:
                 return
             later = dict(moved.first)
-            # Who was answered there already goes on there, in a conversation of its own.
+            # A chat that has a conversation already keeps it.
             if new not in later and new != first and not self._is_spoken_in(platform, new):
                 later[new] = first
-            noted = _Moved({**moved.now, first: new}, later)
-            self._store.write(meta.put, _key(platform), msgspec.json.encode(noted).decode())
-            self._moved[platform] = noted
-        logger.info("the chat %s of %s is %s from now on", old, platform, new)
+            updated = _Migrations({**moved.now, first: new}, later)
+            self._store.write(meta.put, _key(platform), msgspec.json.encode(updated).decode())
+            self._moved[platform] = updated
+        logger.info("Chat %s of %s migrated to %s", old, platform, new)
 
-    def heard(self, event: MessageEvent) -> None:
-        """Give a message the names that the gateway has; once more changes nothing."""
+    def translate(self, event: MessageEvent) -> None:
+        """Give a message the ids that the gateway stores; repeating this changes nothing."""
         source = event.source
         moved = self._moved.get(source.platform.value) if source is not None else None
         if source is None or moved is None or source.chat_id not in moved.first:
             return
-        place = _Place(moved.first[source.chat_id], source.chat_id)
-        thread_id = place.inside(source.thread_id)
-        event.source = replace(source, chat_id=place.first, thread_id=thread_id)
-        event.message_id = place.inside(event.message_id)
-        event.edits = place.inside(event.edits)
-        event.parts = [place.inside(one) or "" for one in event.parts]
-        event.reply_to_message_id = place.inside(event.reply_to_message_id)
+        chat = _Chat(moved.first[source.chat_id], source.chat_id)
+        thread_id = chat.inside(source.thread_id)
+        event.source = replace(source, chat_id=chat.first, thread_id=thread_id)
+        event.message_id = chat.inside(event.message_id)
+        event.edits = chat.inside(event.edits)
+        event.parts = [chat.inside(part) or "" for part in event.parts]
+        event.reply_to_message_id = chat.inside(event.reply_to_message_id)
 
-    def through(
-        self, adapters: Mapping[str, BasePlatformAdapter]
-    ) -> dict[str, BasePlatformAdapter]:
-        """Adapters that find chats where they are now."""
-        return {name: _Following(one, partial(self._now, name)) for name, one in adapters.items()}
+    def forwarding(self, platform: str, adapter: BasePlatformAdapter) -> BasePlatformAdapter:
+        """Return an adapter for chats by their first ids, which finds them where they are now."""
+        return _Forwarding(adapter, partial(self._now, platform))
 
-    def _now(self, platform: str, chat_id: str) -> _Place:
-        moved = self._moved.get(platform, _Moved())
-        return _Place(chat_id, moved.now.get(chat_id, chat_id))
+    def _now(self, platform: str, chat_id: str) -> _Chat:
+        moved = self._moved.get(platform, _Migrations())
+        return _Chat(chat_id, moved.now.get(chat_id, chat_id))
 
 
-class _Following(BasePlatformAdapter):
-    """An adapter for who knows chats by their first ids."""
+class _Forwarding(BasePlatformAdapter):
+    """An adapter that takes chats by their first ids."""
 
-    def __init__(self, adapter: BasePlatformAdapter, now: Callable[[str], _Place]) -> None:
+    def __init__(self, adapter: BasePlatformAdapter, now: Callable[[str], _Chat]) -> None:
         super().__init__(adapter.config, adapter.platform)
         self.abilities = adapter.abilities  # pyright: ignore[reportAttributeAccessIssue] -- its own
         self._adapter = adapter
@@ -131,36 +129,36 @@ class _Following(BasePlatformAdapter):
         reply_to: str | None = None,
         metadata: SendMetadata | None = None,
     ) -> SendResult:
-        place = self._now(chat_id)
-        known = place.known(metadata)
-        result = await called(self._adapter.send, place.id, content, place.outside(reply_to), known)
-        others = [place.inside(one) or "" for one in result.continuation_message_ids]
-        message_id = place.inside(result.message_id)
+        chat = self._now(chat_id)
+        current = chat.metadata(metadata)
+        result = await called(self._adapter.send, chat.id, content, chat.outside(reply_to), current)
+        others = [chat.inside(name) or "" for name in result.continuation_message_ids]
+        message_id = chat.inside(result.message_id)
         return replace(result, message_id=message_id, continuation_message_ids=tuple(others))
 
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
     ) -> SendResult:
-        place = self._now(chat_id)
-        named = place.outside(message_id)
-        if named is None:
-            gone = "The message is in the chat that this one was before."
-            return SendResult(success=False, error=gone, error_kind="refused")
-        known = place.known(metadata)
-        result = await called(self._adapter.edit_message, place.id, named, content, known)
-        return replace(result, message_id=place.inside(result.message_id))
+        chat = self._now(chat_id)
+        current_id = chat.outside(message_id)
+        if current_id is None:
+            reason = "The message is in the chat that this one was before."
+            return SendResult(success=False, error=reason, error_kind="refused")
+        current = chat.metadata(metadata)
+        result = await called(self._adapter.edit_message, chat.id, current_id, content, current)
+        return replace(result, message_id=chat.inside(result.message_id))
 
     async def find_sent(self, chat_id: str, key: str) -> str | None:
-        place = self._now(chat_id)
-        return place.inside(await called(self._adapter.find_sent, place.id, key))
+        chat = self._now(chat_id)
+        return chat.inside(await called(self._adapter.find_sent, chat.id, key))
 
     async def send_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
-        place = self._now(chat_id)
-        await called(self._adapter.send_typing, place.id, place.known(metadata))
+        chat = self._now(chat_id)
+        await called(self._adapter.send_typing, chat.id, chat.metadata(metadata))
 
     async def stop_typing(self, chat_id: str, metadata: SendMetadata | None = None) -> None:
-        place = self._now(chat_id)
-        await called(self._adapter.stop_typing, place.id, place.known(metadata))
+        chat = self._now(chat_id)
+        await called(self._adapter.stop_typing, chat.id, chat.metadata(metadata))
 
     async def announce_commands(self, commands: Sequence[tuple[str, str]]) -> None:
         await called(self._adapter.announce_commands, commands)
@@ -176,5 +174,5 @@ def _key(platform: str) -> str:
     return f"gateway.moved.{platform}"
 
 
-def _read(said: str | None) -> _Moved:
-    return msgspec.json.decode(said, type=_Moved) if said else _Moved()
+def _read(stored: str | None) -> _Migrations:
+    return msgspec.json.decode(stored, type=_Migrations) if stored else _Migrations()

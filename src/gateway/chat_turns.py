@@ -1,7 +1,7 @@
-"""Turns of chats: how the engine runs them, what follows from their ends, and which of them a chat has.
+"""Turns of chats: the surface that the engine knows as `gateway`.
 
-This is the surface that the engine knows as `gateway`. Every platform accepts its inputs under that
-name: a turn of a platform that is switched off is answered all the same, and sent when it is back.
+All platforms share that name: a turn of a platform that is switched off is answered all the same, and
+sent when the platform is back.
 """
 
 import asyncio
@@ -15,14 +15,15 @@ from functools import partial
 from pathlib import Path
 
 from gateway import log_fields, reply_target, session_context
+from gateway.access import Access, are_alike
+from gateway.buttons import Buttons
+from gateway.delivery import Delivery
 from gateway.replies import Replies
 from gateway.reply_target import ReplyTarget
 from gateway.session import OVER, SessionStore
-from gateway.source import SessionSource
 from gateway.streams import Streams
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
-from hermes_agent.permissions import Permissions
 from hermes_agent.turn.events import (
     Compacted,
     Event,
@@ -44,7 +45,7 @@ from hermes_engine.surface import (
     TurnLeftError,
     TurnPlan,
 )
-from hermes_state.ledger import lineage, outbox, partials, routes, turns
+from hermes_state.ledger import lineage, partials, routes, turns
 from hermes_state.ledger import sessions as session_ledger
 from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPart, Row
 
@@ -52,12 +53,23 @@ logger = logging.getLogger(__name__)
 
 SURFACE = "gateway"
 _LEAVE_TIMEOUT_S = 3.0
-"""How long a turn that has its end is waited for: it still tells plugins."""
+"""How long to wait for a turn that has ended but is still calling plugins."""
 _STOPPED_ELSEWHERE = "⏹ Stopped from another chat that is in this conversation."
-_GONE = (
+_DELETED = (
     "This conversation was deleted before I could answer. Your next message begins a new one;"
     " send this one again if you still want an answer."
 )
+_OTHER_RIGHTS = (
+    "The running turn was started by somebody with other permissions. Yours is answered next."
+)
+_ANSWERED_ELSEWHERE = (
+    "The running turn belongs to another chat and is answered there."
+    " It gets your message if it can; otherwise that is answered next."
+)
+_WAITS_FOR_ANOTHER = (
+    "⏳ A message of another chat in this conversation is answered first, then yours."
+)
+_NOT_TEXT = "A running turn takes text only. Your picture is answered next."
 
 Moved = Callable[[str, str, str], None]
 """Called when a turn moved a conversation: with the session key, the old and the new session."""
@@ -75,11 +87,12 @@ class ChatTurns:
         replies: Replies,
         streams: Streams,
         *,
+        delivery: Delivery,
+        buttons: Buttons,
+        access: Access,
+        loop: asyncio.AbstractEventLoop,
         on_moved: Moved,
         on_change: Callable[[], None],
-        on_question_over: Callable[[], None],
-        wake_delivery: Callable[[], None],
-        permissions_of: Callable[[SessionSource], Permissions],
         workspace: Path,
     ) -> None:
         self._store = assembly.store
@@ -88,19 +101,21 @@ class ChatTurns:
         self._streams = streams
         self._on_moved = on_moved
         self._on_change = on_change
-        self._on_question_over = on_question_over
-        self._wake_delivery = wake_delivery
-        self._permissions_of = permissions_of
+        self._delivery = delivery
+        self._buttons = buttons
+        self._access = access
+        self._loop = loop
         self._workspace = workspace
         self.engine = Engine(assembly, [self], max_turns=assembly.settings.gateway.turns_at_once)
-        self.loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._targets: dict[str, ReplyTarget] = {}
         """Where the replies of open turns go, as far as it was needed."""
-        self._asked: set[str] = set()
-        """The running turns that have asked something, which may be answered by now."""
+        self._turns_with_questions: set[str] = set()
+        """The running turns that have asked a question, which may be answered by now."""
         self._held: Counter[str] = Counter()
         """Chats for which nothing may begin, whichever conversation they are in by then."""
+        self._followers: dict[str, list[Callable[[], object]]] = {}
+        """Callbacks of those who wait for the end of a turn, by turn."""
         self.answered_count = self.failed_count = 0
 
     # -- accepting --------------------------------------------------------------------------------
@@ -123,7 +138,7 @@ class ChatTurns:
                 SURFACE,
                 session_id,
                 content,
-                permissions=self._permissions_of(target.source),
+                permissions=self._access.permissions_of(target.source),
                 inbound=delivery,
                 opening=opening,
                 platform_message_id=target.message_id,
@@ -259,7 +274,7 @@ class ChatTurns:
     def agent(self, session_id: str, target: ReplyTarget) -> Agent:
         """Return the agent of a conversation for the person of a message. Raises ModelError."""
         place = target.source
-        permissions = self._permissions_of(place)
+        permissions = self._access.permissions_of(place)
         platform = place.platform.value
         plan = TurnPlan(
             source=platform,
@@ -272,7 +287,7 @@ class ChatTurns:
 
     def has_asked(self, running: Running) -> bool:
         """Return whether a running turn has asked something."""
-        return running.turn.id in self._asked
+        return running.turn.id in self._turns_with_questions
 
     def is_background(self, running: Running) -> bool:
         """Return whether a turn runs in the background of the chat that asked for it."""
@@ -314,7 +329,7 @@ class ChatTurns:
         if target.session_key in self._held:
             raise NotReadyError
         place = target.source
-        platform, permissions = place.platform.value, self._permissions_of(place)
+        platform, permissions = place.platform.value, self._access.permissions_of(place)
         if target.is_in_place:  # its client comes back for what it missed
             self.engine.log(turn.conversation_id)
         if turn.is_resumed:
@@ -328,13 +343,13 @@ class ChatTurns:
             deliver=partial(self._deliver, running, target),
             manner=self._replies.manner(platform, permissions),
             instructions=target.instructions,
-            context=partial(_session_context, turn, target),
+            context=partial(_session_context, turn),
         )
 
     def _resume(self, running: Running, target: ReplyTarget) -> None:
         """Note that a turn goes on; one whose chat was leaving the conversation is stopped."""
         turn = running.turn
-        self._asked.add(turn.id)
+        self._turns_with_questions.add(turn.id)
         entry = self._sessions.peek(target.session_key)
         if entry is not None and entry.session_id == turn.session_id:
             self._sessions.clear_resume_pending(target.session_key)
@@ -345,12 +360,12 @@ class ChatTurns:
 
     def _end_left_behind(self, turn: QueuedTurn, target: ReplyTarget) -> None:
         """End a turn that was being stopped when the process ended, as /new does."""
-        shown = [
+        partial_texts = [
             row["content"]
             for row in self._store.read(partials.of_session, turn.session_id)
             if row["answers"] == turn.user_message_id
         ]
-        outcome = Outcome("interrupted", shown[0].strip() if shown else "", STOPPED)
+        outcome = Outcome("interrupted", partial_texts[0].strip() if partial_texts else "", STOPPED)
         parts = self._replies.deliver(turn.id, outcome, target) if outcome.text else ()
         self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, pieces=parts)
 
@@ -359,7 +374,7 @@ class ChatTurns:
     ) -> Sequence[OutboundPart]:
         is_cut_short = outcome.status == "interrupted" and not outcome.text.strip()
         if running.stop.is_interrupted and is_cut_short:
-            # Whoever stopped it knows; the chat that it was for must hear of it.
+            # The chat that stopped it knows; the chat that it ran for must be told.
             is_own = running.stopped_by in ("", target.session_key)
             text = "" if is_own else _STOPPED_ELSEWHERE
             return self._replies.pieces(target, text, name=f"turn:{turn_id}")
@@ -373,34 +388,29 @@ class ChatTurns:
             return
         if isinstance(event, TurnStarted):
             self._on_change()
-            if self.loop is not None:
-                self._streams.begin(turn.id, target, self.loop)
+            self._streams.begin(turn.id, target, self._loop)
         elif isinstance(event, Compacted):
             self._on_moved(target.session_key, event.old_session_id, event.new_session_id)
         elif isinstance(event, QuestionAsked):
             self._ask(running, target, event)
         elif isinstance(event, QuestionAnswered):
-            self._on_question_over()
+            self._buttons.check()
         elif isinstance(event, Notice):
             self._notify(turn, target, event)
         elif isinstance(event, TurnEnded):
-            self._wake_delivery()
+            self._delivery.wake()
+            self._notify_followers(turn.id)
         self._streams.report(turn.id, event)
 
     def _ask(self, running: Running, target: ReplyTarget, event: QuestionAsked) -> None:
-        self._asked.add(running.turn.id)
+        self._turns_with_questions.add(running.turn.id)
         is_background = self.is_background(running)
-        self._store.write(
-            outbox.put, self._replies.question(target, event, is_beside=is_background)
-        )
-        self._wake_delivery()
+        self._delivery.enqueue(self._replies.question(target, event, is_beside=is_background))
 
     def _notify(self, turn: QueuedTurn, target: ReplyTarget, notice: Notice) -> None:
         """Show a notice in the chat, once per conversation; without it the turn goes on."""
         try:
-            if parts := self._replies.notice(target, turn.conversation_id, notice):
-                self._store.write(outbox.put, parts)
-                self._wake_delivery()
+            self._delivery.enqueue(self._replies.notice(target, turn.conversation_id, notice))
         except StoreError as error:
             fields = log_fields.of_turn(turn.id, turn.session_id, target)
             logger.warning("notice not stored: %s", error, extra=fields)
@@ -412,10 +422,9 @@ class ChatTurns:
         if target is None:
             return
         is_suspended = outcome is not None and outcome.status == "suspended"
-        if self.loop is not None:
-            if running.stop.is_interrupted:
-                self._streams.stopped(turn.id, target.source.platform.value, self.loop)
-            self._streams.end(turn.id, self.loop)
+        if running.stop.is_interrupted:
+            self._streams.stopped(turn.id, target.source.platform.value, self._loop)
+        self._streams.end(turn.id, self._loop)
         if outcome is None:
             self._bring(turn.id, target)
         elif not is_suspended:
@@ -423,22 +432,22 @@ class ChatTurns:
             self.failed_count += outcome.status == "failed"
             seconds = round(time.monotonic() - running.began, 3)
             place = (turn.id, turn.session_id)
-            log_fields.ended(*place, target, outcome.status, outcome.reason, seconds=seconds)
+            log_fields.log_end(*place, target, outcome.status, outcome.reason, seconds=seconds)
             if running.agent is not None:
                 session_id = running.agent.session_id
                 self._on_moved(target.session_key, turn.session_id, session_id)
         self._sessions.used(target.session_key)
-        if turn.id in self._asked:
-            self._on_question_over()
+        if turn.id in self._turns_with_questions:
+            self._buttons.check()
         self._forget(turn.id)
-        self._wake_delivery()
+        self._delivery.wake()
         self._on_change()
 
     def turn_ended_elsewhere(self, turn_id: str) -> None:
         """Bring the answer that a terminal gave."""
         if (target := self.target_of(turn_id)) is not None:
             self._bring(turn_id, target)
-            self._wake_delivery()
+            self._delivery.wake()
         self._forget(turn_id)
 
     def _bring(self, turn_id: str, target: ReplyTarget) -> None:
@@ -446,35 +455,83 @@ class ChatTurns:
         row = self._store.read(turns.find, turn_id)
         if row is None:
             self.failed_count += 1
-            log_fields.ended(turn_id, "", target, "failed", _GONE)
-            parts = self._replies.pieces(target, f"⚠️ {_GONE}", name=f"gone:{turn_id}")
-            self._store.write(outbox.put, parts)
+            log_fields.log_end(turn_id, "", target, "failed", _DELETED)
+            parts = self._replies.pieces(target, f"⚠️ {_DELETED}", name=f"gone:{turn_id}")
+            self._delivery.enqueue(parts)
         elif row["ended_at"] is not None:
             self._replies.bring(row)
-            log_fields.ended(turn_id, row["session_id"], target, row["state"], row["reason"] or "")
+            log_fields.log_end(
+                turn_id, row["session_id"], target, row["state"], row["reason"] or ""
+            )
 
     def _forget(self, turn_id: str) -> None:
-        self._asked.discard(turn_id)
+        self._turns_with_questions.discard(turn_id)
         with self._lock:
             self._targets.pop(turn_id, None)
+        self._notify_followers(turn_id)
+
+    # -- waiting for the end of a turn ------------------------------------------------------------
+
+    @contextmanager
+    def on_end(self, turn_id: str, callback: Callable[[], object]) -> Generator[None]:
+        """Call `callback` inside the block when a turn ended or was suspended, here or elsewhere."""
+        with self._lock:
+            self._followers.setdefault(turn_id, []).append(callback)
+        try:
+            yield
+        finally:
+            with self._lock:
+                callbacks = self._followers[turn_id]
+                callbacks.remove(callback)
+                if not callbacks:
+                    del self._followers[turn_id]
+
+    def _notify_followers(self, turn_id: str) -> None:
+        with self._lock:
+            callbacks = list(self._followers.get(turn_id, ()))
+        for callback in callbacks:
+            callback()
+
+    # -- new turns in a conversation at work --------------------------------------------------------
+
+    def steer(self, accepted: Accepted, target: ReplyTarget, text: str) -> str:
+        """Offer a queued turn to the turn that runs in its conversation, whichever chat that is for.
+
+        Returns why it has to wait nevertheless, or that it is answered in another chat. A turn does what
+        its own person may: other people get a turn of their own.
+        """
+        running = self.engine.work.get(accepted.conversation_id)
+        agent = running.agent if running is not None else None
+        if running is None or agent is None or running.turn.id == accepted.turn_id:
+            return ""
+        permissions = self._access.permissions_of(target.source)
+        if agent.permissions is not None and not are_alike(agent.permissions, permissions):
+            return _OTHER_RIGHTS
+        if not text:
+            return _NOT_TEXT
+        self.engine.steer(accepted.turn_id, accepted.conversation_id, text)
+        return "" if self.is_for(running, target.session_key) else _ANSWERED_ELSEWHERE
+
+    def queue_notice(self, accepted: Accepted, target: ReplyTarget) -> str:
+        """Return why a queued turn waits, when that does not show in its chat; once per queue."""
+        running = self.engine.work.get(accepted.conversation_id)
+        if running is None or self.is_for(running, target.session_key):
+            return ""
+        queued = self.queued(target.session_key)
+        return _WAITS_FOR_ANOTHER if [row["id"] for row in queued] == [accepted.turn_id] else ""
+
+    def interrupt_for(self, accepted: Accepted, target: ReplyTarget) -> None:
+        """Stop the running turn for a queued one; a compaction is finished, as both need it."""
+        running = self.engine.work.get(accepted.conversation_id)
+        if running is not None and running.turn.id != accepted.turn_id:
+            self.engine.interrupt(accepted.conversation_id, target.session_key)
 
 
 @contextmanager
-def _session_context(turn: QueuedTurn, target: ReplyTarget) -> Generator[None]:
-    """Set the context variables of the chat that a turn runs for."""
-    place = target.source
-    tokens = session_context.set_session_vars(
-        platform=place.platform.value,
-        chat_id=place.chat_id,
-        chat_name=place.chat_name,
-        thread_id=place.thread_id,
-        user_id=place.user_id,
-        user_name=place.user_name,
-        session_key=target.session_key,
-        session_id=turn.session_id,
-        message_id=target.message_id,
-    )
+def _session_context(turn: QueuedTurn) -> Generator[None]:
+    """Set the session id that plugins can read while a turn runs."""
+    session_context.set_current_session_id(turn.session_id)
     try:
         yield
     finally:
-        session_context.clear_session_vars(tokens)
+        session_context.set_current_session_id("")

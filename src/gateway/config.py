@@ -1,7 +1,7 @@
-"""How the gateway is configured: platforms, reset policies, limits.
+"""Configuration of the gateway: platforms, reset policies, limits.
 
-`load` makes a `GatewayConfig` from the settings; `to_dict` and `from_dict` are lenient, because they
-also read what others wrote. What a platform wants beyond `PlatformConfig` its own manifest says.
+`load` makes a `GatewayConfig` from the settings. `from_dict` is lenient, because it also reads what
+other programs wrote. The manifest of a platform describes its own settings.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ DEFAULT_MAX_AGE_DAYS = 90
 
 
 class Platform(Enum):
-    """Where a message comes from. Platforms of plugins are added by `register`."""
+    """The known platforms; `register` adds those of plugins."""
 
     LOCAL = "local"
     TELEGRAM = "telegram"
@@ -51,17 +51,19 @@ class Platform(Enum):
     @classmethod
     def _missing_(cls, value: object) -> "Platform | None":
         name = str(value).lower()
-        return _registered.get(name) or next((one for one in cls if one.value == name), None)
+        return _registered.get(name) or next(
+            (member for member in cls if member.value == name), None
+        )
 
     @classmethod
     def register(cls, name: str) -> "Platform":
-        """The platform of this name; made when there is none yet."""
+        """Return the platform of a name, created if need be."""
         try:
             return cls(name)
         except ValueError:
-            made = object.__new__(cls)
-            made._name_, made._value_ = name.upper(), name.lower()
-            return _registered.setdefault(name.lower(), made)
+            member = object.__new__(cls)
+            member._name_, member._value_ = name.upper(), name.lower()
+            return _registered.setdefault(name.lower(), member)
 
 
 _registered: dict[str, Platform] = {}
@@ -69,7 +71,7 @@ _registered: dict[str, Platform] = {}
 
 @dataclass
 class SessionResetPolicy:
-    """When a chat's conversation starts afresh by itself."""
+    """Says when the conversation of a chat is reset automatically."""
 
     mode: ResetMode = "none"
     at_hour: int = 4
@@ -77,7 +79,7 @@ class SessionResetPolicy:
     notify: bool = True
 
     def reason_to_reset(self, updated_at: datetime, now: datetime) -> str | None:
-        """`idle` or `daily` when the policy asks for a new conversation, else None."""
+        """Return `idle` or `daily` when a new conversation is due, else None."""
         idle_since = updated_at + timedelta(minutes=self.idle_minutes)
         if self.mode in ("idle", "both") and now > idle_since:
             return "idle"
@@ -129,7 +131,7 @@ class PlatformConfig:
 
 @dataclass
 class GatewayConfig:
-    """Everything that the gateway's parts ask about."""
+    """The configuration of a gateway."""
 
     platforms: dict[Platform, PlatformConfig] = field(
         default_factory=dict[Platform, PlatformConfig]
@@ -156,23 +158,23 @@ class GatewayConfig:
     def get_reset_policy(
         self, platform: Platform | None = None, session_type: str | None = None
     ) -> SessionResetPolicy:
-        """The policy of a platform, else that of a kind of chat, else the general one."""
+        """Return the policy of a platform, else of a chat type, else the default."""
         if platform is not None and platform in self.reset_by_platform:
             return self.reset_by_platform[platform]
         return self.reset_by_type.get(session_type or "", self.default_reset_policy)
 
     def get_connected_platforms(self) -> list[Platform]:
-        """The platforms that are switched on."""
-        on = [platform for platform, one in self.platforms.items() if one.enabled]
-        return sorted(on, key=lambda platform: platform.value)
+        """Return the enabled platforms."""
+        enabled = [platform for platform, config in self.platforms.items() if config.enabled]
+        return sorted(enabled, key=lambda platform: platform.value)
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "platforms": {one.value: each.to_dict() for one, each in self.platforms.items()},
+            "platforms": {name.value: config.to_dict() for name, config in self.platforms.items()},
             "default_reset_policy": self.default_reset_policy.to_dict(),
-            "reset_by_type": {name: one.to_dict() for name, one in self.reset_by_type.items()},
+            "reset_by_type": {name: each.to_dict() for name, each in self.reset_by_type.items()},
             "reset_by_platform": {
-                platform.value: one.to_dict() for platform, one in self.reset_by_platform.items()
+                name.value: policy.to_dict() for name, policy in self.reset_by_platform.items()
             },
             "sessions_dir": str(self.sessions_dir),
             "session_store_max_age_days": self.session_store_max_age_days,
@@ -181,13 +183,14 @@ class GatewayConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "GatewayConfig":
-        """Read what was written, by us or by others; what cannot be read has its default."""
+        """Read a configuration; values that are not valid get their defaults."""
         policy = SessionResetPolicy.from_dict
-        made = cls(
+        config = cls(
             platforms=_by_platform(data.get("platforms"), PlatformConfig.from_dict),
             default_reset_policy=policy(_table(data.get("default_reset_policy"))),
             reset_by_type={
-                name: policy(_table(one)) for name, one in _table(data.get("reset_by_type")).items()
+                name: policy(_table(each))
+                for name, each in _table(data.get("reset_by_type")).items()
             },
             reset_by_platform=_by_platform(data.get("reset_by_platform"), policy),
             session_store_max_age_days=_number(
@@ -195,14 +198,14 @@ class GatewayConfig:
             ),
         )
         if isinstance(data.get("sessions_dir"), str):
-            made.sessions_dir = Path(data["sessions_dir"])
+            config.sessions_dir = Path(data["sessions_dir"])
         for name in cls._LENIENT:
-            setattr(made, name, bool(data.get(name, getattr(made, name))))
-        return made
+            setattr(config, name, bool(data.get(name, getattr(config, name))))
+        return config
 
 
 def load(settings: GatewaySettings, sessions_dir: Path) -> GatewayConfig:
-    """The configuration that the settings describe."""
+    """Return the configuration that the settings describe."""
     general = SessionResetPolicy(
         settings.reset, settings.reset_hour, settings.reset_idle_minutes, settings.reset_notify
     )
@@ -223,13 +226,13 @@ def load(settings: GatewaySettings, sessions_dir: Path) -> GatewayConfig:
 
 
 def _by_platform(value: object, read: Any) -> dict[Platform, Any]:  # noqa: ANN401 -- either kind
-    made: dict[Platform, Any] = {}
-    for name, one in _table(value).items():
+    by_platform: dict[Platform, Any] = {}
+    for name, each in _table(value).items():
         try:
-            made[Platform(name)] = read(_table(one))
+            by_platform[Platform(name)] = read(_table(each))
         except ValueError:
-            continue  # a platform that is not here
-    return made
+            continue  # an unknown platform
+    return by_platform
 
 
 def _table(value: object) -> dict[str, Any]:
@@ -237,7 +240,7 @@ def _table(value: object) -> dict[str, Any]:
 
 
 def _number(value: object, default: int) -> int:
-    """A whole number that is not negative; what is no number is the default."""
+    """Return a whole number, at least 0; the default for anything that is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return default
     try:

@@ -1,9 +1,9 @@
-"""Delivery: what is in the outbox is sent, piece by piece, in the order of each chat.
+"""Delivery: sends the parts in the outbox, in the order of each chat. Nothing else sends replies.
 
-pending → sending (noted before) → sent with the platform's id. Where the same name shows a piece once
-however often it is sent, nothing is noted before. What fails for now is tried again; what a crash or a
-lost answer left unsure is sent again as its platform allows: under the same name, after a look whether
-it is there, or a few times with a visible mark. Nobody else sends replies.
+A part is pending, then sending (stored before the request), then sent with the id of the platform. Where
+a platform shows a part once however often it is sent under the same name, sending is not stored. A
+temporary failure is retried. A part that a crash or a lost answer left unsure is sent again as its
+platform allows: under the same name, after checking whether it is there, or marked as a repeat.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_LOOK_AGAIN_S = 2.0
-"""Pieces may come from other processes, who cannot wake us."""
-_LONGEST_WAIT_S = 300.0
+_POLL_INTERVAL_S = 2.0
+"""Other processes add parts and cannot wake us."""
+_MAX_RETRY_DELAY_S = 300.0
 _GIVE_UP_AFTER_S = 24 * 3600.0
-_AT_ONCE = 64
+_MAX_SENDING = 64
 _REFUSALS = ("refused", "too_long")
 _STORE_WAIT_S = 1.0
 _SET_BACK_S = 1.0
@@ -63,7 +63,7 @@ cut off after the request was carried out."""
 
 
 class Delivery:
-    """Sends what is due on the platforms that are connected."""
+    """Sends due parts on the connected platforms."""
 
     def __init__(
         self,
@@ -78,70 +78,79 @@ class Delivery:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sending: dict[int, asyncio.Task[None]] = {}
         self._crowded: set[str] = set()
-        """The platforms that may have more due than there was room for."""
+        """The platforms that may have more due parts than were allowed at once."""
         self._ahead_s: float | None = None
-        """How far the clock was ahead of the time that only passes, at the last look."""
+        """How far the wall clock was ahead of the monotonic clock at the last poll."""
         self.sent_count = self.failed_count = self.repeat_count = 0
 
+    def enqueue(self, parts: Sequence[OutboundPart]) -> int:
+        """Store parts in the outbox and wake delivery; return how many are new. Raises StoreError.
+
+        Blocks; may be called from any thread. A part whose name is in the outbox is not stored again.
+        """
+        ids = self._store.write(outbox_ledger.put, parts) if parts else ()
+        self.wake()
+        return len(ids)
+
     def wake(self) -> None:
-        """Something may be due; from any thread."""
+        """Look for due parts soon; from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
 
     async def run(self) -> None:
-        """Send what is due until cancelled."""
+        """Send due parts until cancelled."""
         self._loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
             try:
                 await self._send_due()
             except Exception:
-                logger.exception("the outbox could not be read; it is tried again")
-            look = self._loop.call_later(_LOOK_AGAIN_S, self._wake.set)
+                logger.exception("Could not read the outbox; retrying")
+            look = self._loop.call_later(_POLL_INTERVAL_S, self._wake.set)
             try:
                 await self._wake.wait()
             finally:
                 look.cancel()
 
     async def drain(self, seconds: float) -> None:
-        """Wait for what is being sent and what is due now, as far as it ends in time."""
+        """Send what is due now and wait for it, with a timeout."""
         try:
             async with asyncio.timeout(seconds):
                 while await self._send_due() or self._sending:
                     if self._sending:
                         await asyncio.wait(list(self._sending.values()))
         except TimeoutError:
-            logger.warning("some replies are left to the next start")
+            logger.warning("Some replies are left to the next start")
         except StoreError:
-            logger.exception(
-                "the outbox could not be read; what is in it is left to the next start"
-            )
+            logger.exception("Could not read the outbox; its replies are left to the next start")
 
     async def close(self) -> None:
-        """Leave what is still being sent as it is; the next start looks at it."""
+        """Abandon what is being sent; the next start resolves it."""
         tasks = list(self._sending.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def resolve_unsure(self, platform: str) -> None:
-        """Have what an earlier process was sending when it ended sent again, as far as it must be."""
+        """Send again what an earlier process was sending when it ended."""
         now = clock.now()
         for row in await run_blocking(lambda: self._store.read(outbox_ledger.unsure)):
             if row["platform"] == platform and row["id"] not in self._sending:
-                said = _unsure_error(row) or UNSURE
-                await run_blocking(partial(self._retry, row["id"], said, now, is_claimed=True))
+                error = _unsure_error(row) or UNSURE
+                await run_blocking(partial(self._retry, row["id"], error, now, is_claimed=True))
         self._wake.set()
 
     async def _send_due(self) -> int:
-        """Begin to send what is due, on every platform at most so many; returns how many these are."""
+        """Begin to send due parts, a limited number per platform; return how many."""
         await self._follow_clock()
         count = 0
         for platform, adapter in self._adapters().items():
             if not self._room(platform):
                 self._crowded.add(platform)
                 continue
-            due = partial(self._store.read, outbox_ledger.due, limit=_AT_ONCE, platform=platform)
+            due = partial(
+                self._store.read, outbox_ledger.due, limit=_MAX_SENDING, platform=platform
+            )
             found = await run_blocking(due)
             new = [row for row in found if row["id"] not in self._sending]
             room = self._room(platform)
@@ -149,14 +158,14 @@ class Delivery:
                 task = asyncio.create_task(self._attempt(row, adapter), name=platform)
                 self._sending[row["id"]] = task
                 count += 1
-            if len(new) > room or len(found) == _AT_ONCE:
+            if len(new) > room or len(found) == _MAX_SENDING:
                 self._crowded.add(platform)
             else:
                 self._crowded.discard(platform)
         return count
 
     async def _follow_clock(self) -> None:
-        """When the clock is set back, have what is put off wait no longer than it was to."""
+        """Bring delayed parts forward when the clock is set back, so that they wait as planned."""
         ahead_s = clock.now() - time.monotonic()
         set_back_s = 0.0 if self._ahead_s is None else self._ahead_s - ahead_s
         if set_back_s > _SET_BACK_S:
@@ -164,12 +173,12 @@ class Delivery:
         self._ahead_s = ahead_s
 
     def _room(self, platform: str) -> int:
-        """How many more pieces may be on their way there."""
+        """Return how many more parts may be sent on a platform now."""
         sending = sum(task.get_name() == platform for task in self._sending.values())
-        return max(0, _AT_ONCE - sending)
+        return max(0, _MAX_SENDING - sending)
 
     async def _attempt(self, row: Row, adapter: BasePlatformAdapter) -> None:
-        """Send a piece, and see to it that what may be due by its end is looked for."""
+        """Send a part, then look for parts that are due by then."""
         is_more = True
         try:
             is_more = await self._send(row, adapter)
@@ -179,53 +188,53 @@ class Delivery:
                 self._wake.set()
 
     async def _send(self, row: Row, adapter: BasePlatformAdapter) -> bool:
-        """One attempt at a piece; tells whether more may be due now.
+        """Try once to send a part; return whether more may be due now.
 
-        Cancelled it stays as it is, and the next start looks at it.
+        A cancelled attempt is resolved by the next start.
         """
         if row["turn_id"] is not None:
             await self._streams.closed(row["turn_id"])
         is_claimed = adapter.abilities.resend != "same"
-        begun = await self._begin(row["id"], is_claimed=is_claimed)
-        if begun is None:
+        claimed = await self._begin(row["id"], is_claimed=is_claimed)
+        if claimed is None:
             return True
         try:
-            result = await self._hand_over(begun, adapter)
-        except PlatformError as error:  # whether it is there cannot be told now
+            result = await self._hand_over(claimed, adapter)
+        except PlatformError as error:  # cannot check now whether it is there
             result = SendResult(success=False, error=str(error), error_kind="network")
-        except Exception as error:  # the boundary of an adapter: what it did before is not known
-            logger.exception("%s failed to send piece %s", row["platform"], row["id"])
+        except Exception as error:  # the boundary of an adapter: it may have sent the part
+            logger.exception("%s: sending part %s failed", row["platform"], row["id"])
             result = SendResult(success=False, error=repr(error), error_kind="unsure")
-        return await self._note(begun, result, adapter.abilities.resend)
+        return await self._note(claimed, result, adapter.abilities.resend)
 
     async def _begin(self, piece_id: int, *, is_claimed: bool) -> Row | None:
-        """Note that a piece is being sent, if need be; what cannot be stored is left for a moment."""
+        """Store that a part is being sent, if need be; return None when that is not possible now."""
         try:
             if is_claimed:
                 return await run_blocking(lambda: self._store.write(outbox_ledger.begin, piece_id))
             return await run_blocking(lambda: self._store.read(outbox_ledger.look, piece_id))
         except (IllegalTransitionError, RowGoneError):
-            return None  # its end was stored after we had looked for what is due, or it was deleted
+            return None  # sent or deleted since the outbox was read
         except StoreError as error:
-            logger.warning("piece %s waits for the store: %s", piece_id, error)
+            logger.warning("Part %s waits for the store: %s", piece_id, error)
             await asyncio.sleep(_STORE_WAIT_S)
             return None
 
     async def _until_stored(self, note: Callable[[], T]) -> T | None:
-        """Note what became of a piece, however long that takes: nothing of its chat may pass it."""
-        retry = StoreRetry("What became of a piece")
+        """Store the outcome of a part, however long that takes: no later part may overtake it."""
+        retry = StoreRetry("The outcome of a part")
         while True:
             try:
                 return await run_blocking(note)
             except IllegalTransitionError:
-                return logger.exception("what became of a piece had been stored before")
+                return logger.exception("The outcome of a part was stored before")
             except RowGoneError:
-                return None  # somebody deleted its conversation while it was sent
+                return None  # its conversation was deleted while it was sent
             except StoreError as error:
                 await asyncio.sleep(retry.pause_after(error))
 
     async def _hand_over(self, row: Row, adapter: BasePlatformAdapter) -> SendResult:
-        """Have the platform show a piece; raises PlatformError when it cannot be looked for."""
+        """Send a part; raises PlatformError when it cannot be checked whether it is there."""
         is_repeat = _unsure_error(row) is not None
         if is_repeat and adapter.abilities.resend == "checked":
             found = await adapter.find_sent(row["chat_id"], _key(row))
@@ -236,9 +245,9 @@ class Delivery:
         draft: Row | None = row["draft"]
         may_be_there = draft is not None and draft["message_id"] is None
         if draft is not None:
-            shown = await self._become_reply(row, draft, adapter, metadata, extra.reply_to)
-            if shown is not None:
-                return shown
+            result = await self._become_reply(row, draft, adapter, metadata, extra.reply_to)
+            if result is not None:
+                return result
         text = row["content"]
         if (is_repeat or may_be_there) and adapter.abilities.resend == "marked":
             text = f"{replies.REPEAT_MARK}\n{text}"
@@ -253,9 +262,9 @@ class Delivery:
         metadata: SendMetadata,
         reply_to: str | None,
     ) -> SendResult | None:
-        """Make a draft the reply by its last edit; None when there is none that can be edited.
+        """Turn a draft into the reply by its last edit; return None when it cannot be edited.
 
-        Of one without an id the platform is asked: it may be there or not.
+        A draft without an id may or may not be there: the platform is asked.
         """
         chat_id, key, message_id = row["chat_id"], draft_key(row["turn_id"]), draft["message_id"]
         if message_id is None and adapter.abilities.resend == "checked":
@@ -273,7 +282,7 @@ class Delivery:
         return _named(result, message_id) if is_shown else None
 
     async def _note(self, row: Row, result: SendResult, resend: Resend) -> bool:
-        """Store what an attempt means for a piece; tells whether more may be due now."""
+        """Store the outcome of an attempt; return whether more may be due now."""
         store, id_, is_claimed = self._store, row["id"], resend != "same"
         if result.success:
             self.sent_count += 1
@@ -281,45 +290,45 @@ class Delivery:
             has_more = await self._until_stored(
                 lambda: store.write(outbox_ledger.sent, id_, message_id, is_claimed=is_claimed)
             )
-            is_told = row["piece"] and await self._until_stored(partial(self._tell_hole, row))
-            return bool(is_told) or has_more is not False
-        wait_s, said = _further(row, result, resend)
+            is_new = row["piece"] and await self._until_stored(partial(self._report_gap, row))
+            return bool(is_new) or has_more is not False
+        wait_s, error = _next_attempt(row, result, resend)
         if wait_s is None:
             self.failed_count += 1
             logger.warning(
-                "a reply to %s %s is given up: %s", row["platform"], row["chat_id"], said
+                "Part %s to %s %s given up: %s", id_, row["platform"], row["chat_id"], error
             )
-            has_more = await self._until_stored(lambda: store.write(outbox_ledger.fail, id_, said))
-            is_told = await self._until_stored(partial(self._tell_hole, row))
-            return bool(is_told) or has_more is not False
+            has_more = await self._until_stored(lambda: store.write(outbox_ledger.fail, id_, error))
+            is_new = await self._until_stored(partial(self._report_gap, row))
+            return bool(is_new) or has_more is not False
         due_at = clock.now() + wait_s
-        await self._until_stored(partial(self._retry, id_, said, due_at, is_claimed=is_claimed))
+        await self._until_stored(partial(self._retry, id_, error, due_at, is_claimed=is_claimed))
         asyncio.get_running_loop().call_later(wait_s, self._wake.set)
         return False
 
     def _retry(self, piece_id: int, error: str, due_at: float, *, is_claimed: bool) -> None:
         self._store.write(outbox_ledger.retry, piece_id, error, due_at, is_claimed=is_claimed)
 
-    def _tell_hole(self, row: Row) -> bool:
-        """Say in the chat, once, that a part of a reply is missing, when other parts of it are there."""
+    def _report_gap(self, row: Row) -> bool:
+        """Tell the chat, once, that a part of a reply is missing when other parts were sent."""
         parts = self._store.read(outbox_ledger.of_turn, row["turn_id"]) if row["turn_id"] else []
-        lost = [one["error"] for one in parts if one["state"] == "failed"]
-        if not lost or all(one["state"] != "sent" for one in parts):
+        lost = [part["error"] for part in parts if part["state"] == "failed"]
+        if not lost or all(part["state"] != "sent" for part in parts):
             return False
-        said = f"⚠️ A part of this reply could not be sent: {lost[0]}"
+        text = f"⚠️ A part of this reply could not be sent: {lost[0]}"
         key = f"hole:{row['turn_id']}"
-        hole = OutboundPart(row["platform"], row["chat_id"], said, row["thread_id"], key)
-        return bool(self._store.write(outbox_ledger.put, [hole]))
+        part = OutboundPart(row["platform"], row["chat_id"], text, row["thread_id"], key)
+        return bool(self._store.write(outbox_ledger.put, [part]))
 
 
-def _further(row: Row, result: SendResult, resend: Resend) -> tuple[float | None, str]:
-    """When a piece is tried again whose attempt failed, or None, and what is said of it until then."""
+def _next_attempt(row: Row, result: SendResult, resend: Resend) -> tuple[float | None, str]:
+    """Return the delay before a failed part is retried, or None, and its error until then."""
     error = result.error or "unknown"
     if result.error_kind in _REFUSALS or _is_old(row):
         return None, error
     wait_s = _wait(row["attempts"], result.retry_after)
     if result.error_kind != "unsure":
-        # What may have arrived once may have, whatever became of the attempts after it.
+        # A part that may have arrived once stays unsure, whatever later attempts report.
         return wait_s, _unsure_error(row) or error
     if resend != "marked":
         return wait_s, _next_unsure_error(row)
@@ -351,7 +360,7 @@ def _repeat_delay_s(row: Row) -> float | None:
 
 
 def _metadata(row: Row, extra: replies.Extra) -> SendMetadata:
-    """What a platform is told of a piece beside its text."""
+    """Return the metadata of a part for its platform."""
     metadata: SendMetadata = {"key": _key(row), "final": True}
     if row["thread_id"]:
         metadata["thread_id"] = row["thread_id"]
@@ -372,7 +381,7 @@ def _key(row: Row) -> str:
 
 
 def _named(result: SendResult, message_id: str) -> SendResult:
-    """The result of an edit: what it is about keeps its id; to edit once more is always safe."""
+    """Return the result of an edit with the id of its message; repeating an edit is always safe."""
     kind = "network" if result.error_kind == "unsure" else result.error_kind
     return SendResult(result.success, message_id, result.error, None, result.retry_after, kind)
 
@@ -386,4 +395,4 @@ def _wait(attempts: int, asked_for: float | None) -> float:
         return asked_for
     if attempts == 1:
         return 0.0
-    return min(_LONGEST_WAIT_S, 0.25 * 2 ** min(attempts, 11)) * random.uniform(0.5, 1.0)
+    return min(_MAX_RETRY_DELAY_S, 0.25 * 2 ** min(attempts, 11)) * random.uniform(0.5, 1.0)

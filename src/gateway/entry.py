@@ -39,16 +39,16 @@ class SessionEntry:
     reset_had_activity: bool = False
     is_fresh_reset: bool = False
     expiry_finalized: bool = False
-    """Whether the end of an expired conversation has been told already."""
+    """Whether the expired conversation was closed."""
     suspended: bool = False
-    """Whether the next message is to find a new conversation."""
+    """Whether the next message starts a new conversation."""
     resume_pending: bool = False
     resume_reason: str | None = None
     last_resume_marked_at: datetime | None = None
     model_override: dict[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        said: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in _NAMES:
             value = getattr(self, name)
             if isinstance(value, datetime):
@@ -59,25 +59,25 @@ class SessionEntry:
                 value = value.to_dict()
             elif value is None and name in ("origin", "model_override"):
                 continue
-            said[name] = value
-        return said
+            values[name] = value
+        return values
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "SessionEntry":
-        """Read what was written, by us or by others; raises ValueError and KeyError."""
-        known = {name: data[name] for name in _NAMES if name in data}
+        """Read a stored route; raises ValueError and KeyError."""
+        values = {name: data[name] for name in _NAMES if name in data}
         if _UNSAFE_ID.search(str(data["session_id"])) or _UNSAFE_KEY.search(data["session_key"]):
-            raise ValueError(f"The route {data['session_key']!r} names no session.")
+            raise ValueError(f"The route {data['session_key']!r} does not name a session.")
         for name in ("created_at", "updated_at"):
-            known[name] = _moment(data[name])
-        known["last_resume_marked_at"] = None
+            values[name] = _moment(data[name])
+        values["last_resume_marked_at"] = None
         with suppress(KeyError, TypeError, ValueError):
-            known["last_resume_marked_at"] = _moment(data["last_resume_marked_at"])
-        known["platform"] = _platform(data.get("platform"))
-        known["origin"] = SessionSource.from_dict(data["origin"]) if data.get("origin") else None
-        known["expiry_finalized"] = bool(data.get("expiry_finalized", data.get("memory_flushed")))
-        known["model_override"] = _without_secrets(data.get("model_override"))
-        return cls(**known)
+            values["last_resume_marked_at"] = _moment(data["last_resume_marked_at"])
+        values["platform"] = _platform(data.get("platform"))
+        values["origin"] = SessionSource.from_dict(data["origin"]) if data.get("origin") else None
+        values["expiry_finalized"] = bool(data.get("expiry_finalized", data.get("memory_flushed")))
+        values["model_override"] = _without_secrets(data.get("model_override"))
+        return cls(**values)
 
 
 _NAMES = tuple(field.name for field in fields(SessionEntry))
@@ -98,5 +98,5 @@ def _platform(name: object) -> Platform | None:
 def _without_secrets(value: object) -> dict[str, str] | None:
     if not isinstance(value, dict):
         return None
-    kept = {name: value[name] for name in ("model", "provider", "base_url") if name in value}  # pyright: ignore[reportUnknownVariableType]
-    return {str(name): str(one) for name, one in kept.items()} or None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    fields = {name: value[name] for name in ("model", "provider", "base_url") if name in value}  # pyright: ignore[reportUnknownVariableType]
+    return {str(name): str(field) for name, field in fields.items()} or None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

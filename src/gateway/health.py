@@ -1,4 +1,4 @@
-"""Health and metrics, on loopback: one small page each for people, probes and Prometheus."""
+"""Serves health and metrics on loopback: a page each for people, probes and Prometheus."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ _BACKLOG = 100
 
 
 class PortTakenError(HermesError):
-    """Somebody else listens where health and metrics are to be served; they may leave."""
+    """The port for health and metrics is in use."""
 
     code = "port_taken"
     exit_status = 69
@@ -26,7 +26,7 @@ class PortTakenError(HermesError):
 async def serving(find: Callable[[], Services | None], port: int) -> AsyncGenerator[int]:
     """Serve /health and /metrics for the length of a block; port 0 serves nothing.
 
-    There may be no services yet: then the gateway starts.
+    While there are no services, the gateway is starting.
     """
     if not port:
         yield 0
@@ -61,7 +61,7 @@ async def _response(services: Services | None, head: bytes) -> bytes:
     path = rest.partition(b" ")[0].partition(b"?")[0]
     if not _is_asked_here(head):
         return _page(
-            403, b"text/plain", b"Ask 127.0.0.1 or localhost, and from no page of others.\n"
+            403, b"text/plain", b"Use 127.0.0.1 or localhost; requests of web pages are rejected.\n"
         )
     if method != b"GET":
         return _page(405, b"text/plain", b"GET only\n")
@@ -78,13 +78,13 @@ async def _response(services: Services | None, head: bytes) -> bytes:
 
 
 def _is_asked_here(head: bytes) -> bool:
-    """Whether a request names this machine; one from a page of others does not."""
+    """Return whether a request names this machine, which one from a foreign web page does not."""
     lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
-    said = [(name.strip().lower(), value.strip().lower()) for name, _, value in lines]
-    hosts_named = [f"//{value}" for name, value in said if name == "host"]
-    origins = [value for name, value in said if name == "origin"]
+    headers = [(name.strip().lower(), value.strip().lower()) for name, _, value in lines]
+    hosts_named = [f"//{value}" for name, value in headers if name == "host"]
+    origins = [value for name, value in headers if name == "origin"]
     return bool(hosts_named) and all(
-        request_host.is_here(request_host.name_of(one)) for one in (*hosts_named, *origins)
+        request_host.is_loopback(request_host.name_of(url)) for url in (*hosts_named, *origins)
     )
 
 
@@ -106,14 +106,14 @@ async def health(services: Services) -> dict[str, object]:
     """Report whether the store works and every platform is connected."""
     store = "ok"
     try:
-        await services.check_health()
+        await services.ingress.check_health()
     except StoreError as error:
         store = str(error)
     platforms = {
-        one.manifest.name: "connected"
-        if one.adapter is not None
-        else str(one.error or "connecting")
-        for one in services.supervisors
+        each.manifest.name: "connected"
+        if each.adapter is not None
+        else str(each.error or "connecting")
+        for each in services.connections.supervisors
     }
     return {
         "status": _status(services, store),
@@ -127,15 +127,18 @@ async def health(services: Services) -> dict[str, object]:
 def _status(services: Services, store: str) -> str:
     if store != "ok":
         return "unhealthy"
-    return "ok" if services.is_whole else "degraded"
+    return "ok" if services.connections.is_complete else "degraded"
 
 
 def metrics(services: Services) -> str:
-    """The counts in the form that Prometheus reads."""
+    """Return the metrics in the text format of Prometheus."""
     delivery, turns = services.delivery, services.turns
     lines = [
         _metric(
-            "messages_received_total", "counter", "Messages handed in.", services.received_count
+            "messages_received_total",
+            "counter",
+            "Messages handed in.",
+            services.ingress.received_count,
         ),
         _metric("turns_answered_total", "counter", "Turns answered.", turns.answered_count),
         _metric("turns_failed_total", "counter", "Turns that failed.", turns.failed_count),
@@ -147,8 +150,8 @@ def metrics(services: Services) -> str:
         _metric("agents_awake", "gauge", "Conversations in memory.", len(turns.engine.agents)),
     ]
     up = [
-        f'hermes_gateway_platform_up{{platform="{one.manifest.name}"}} {int(one.adapter is not None)}'
-        for one in services.supervisors
+        f'hermes_gateway_platform_up{{platform="{each.manifest.name}"}} {int(each.adapter is not None)}'
+        for each in services.connections.supervisors
     ]
     if up:
         name, text = "hermes_gateway_platform_up", "Whether a platform is connected."

@@ -1,7 +1,7 @@
-"""One gateway an account: a lock on this machine that ends with its process, whatever ends that.
+"""Account locks: one gateway per account on this machine; a lock ends with its process.
 
-Beside the lock lies the mark: how far the account was dealt with. It belongs to the account and not to a
-home, so that another home goes on where this one stopped.
+Beside the lock is the mark: how far the account was processed. It belongs to the account and not to a
+home, so that another home continues where this one stopped.
 """
 
 import hashlib
@@ -26,39 +26,39 @@ from hermes_core.paths import make_folder, write_private
 logger = logging.getLogger(__name__)
 
 Kind = Literal["gateway", "setup"]
-_LOOK_EVERY_S = 0.1
+_POLL_INTERVAL_S = 0.1
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The process that has a lock, as it wrote itself down."""
+    """The process that holds a lock, as it recorded itself."""
 
     pid: int
     kind: Kind
     process: str
-    """Its name that no other process ever has."""
+    """Its unique name."""
 
     @property
     def is_gateway_here(self) -> bool:
-        """Whether this is beyond doubt a gateway that runs on this machine."""
+        """Return whether this is certainly a gateway that runs on this machine."""
         is_named = self.process.startswith(f"{os.uname().nodename}:{self.pid}:")
         return self.kind == "gateway" and is_named and not lease.is_gone(f"{self.process}:0")
 
 
 class AccountUsedError(PlatformError):
-    """Another process speaks for the account."""
+    """Another process uses the account."""
 
     def __init__(self, platform: str, holder: Holder | None, *, is_ours: bool) -> None:
         kind, pid = (holder.kind, holder.pid) if holder else ("gateway", "unknown")
         super().__init__(
             f"Another {kind}, process {pid}, uses this {platform} account.",
-            fix="It is used here when that one ends; hermes gateway run --replace ends it now.",
+            fix="Wait for that process to end, or stop it with: hermes gateway run --replace",
         )
         self.pid = holder.pid if holder and holder.is_gateway_here and is_ours else None
         """The process that may be asked to stop."""
 
 
 class AccountLock:
-    """The right to speak for an account of a platform."""
+    """The lock of an account of a platform."""
 
     def __init__(self, platform: str, identity: str, kind: Kind = "gateway") -> None:
         name = hashlib.sha256(f"{platform}:{identity}".encode()).hexdigest()[:16]
@@ -68,7 +68,7 @@ class AccountLock:
         self._file = LockFile(self.path)
 
     def take(self) -> None:
-        """Take it; raises AccountUsedError while another process has it."""
+        """Acquire the lock; raises AccountUsedError while another process holds it."""
         if self.is_held:
             return
         make_folder(self.path.parent)
@@ -78,7 +78,7 @@ class AccountLock:
             is_ours = held.owner == os.getuid()
             raise AccountUsedError(self._platform, _read(held.record), is_ours=is_ours) from None
         record = Holder(os.getpid(), self._kind, lease.process_name())
-        with suppress(OSError):  # a full disk: it is locked, without the name of its holder
+        with suppress(OSError):  # a full disk: the lock has no record of its holder
             self._file.write(msgspec.json.encode(record))
 
     @property
@@ -90,12 +90,12 @@ class AccountLock:
         return self._file.is_held
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         self._file.release()
 
 
 class AccountMark:
-    """How far an account was dealt with; written by who holds its lock."""
+    """The mark of an account; written by the holder of its lock."""
 
     def __init__(self, lock: AccountLock) -> None:
         self._lock = lock
@@ -107,43 +107,43 @@ class AccountMark:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            logger.warning("the mark %s cannot be read: %s", self._path, error)
+            logger.warning("Cannot read mark %s: %s", self._path, error)
             return None
 
-    def write(self, said: str) -> None:
+    def write(self, position: str, /) -> None:
         if not self._lock.is_held:
-            return  # another gateway has the account by now, and is further
+            return  # another gateway has the account by now
         try:
-            write_private(self._path, said)
+            write_private(self._path, position)
         except OSError as error:
-            logger.warning("the mark %s cannot be written: %s", self._path, error)
+            logger.warning("Cannot write mark %s: %s", self._path, error)
 
 
-def take_over(accounts: Iterable[AccountLock], patience_s: float) -> None:
-    """Have the gateways that use these accounts stop, and wait until they have; raises UsageError."""
-    deadline = time.monotonic() + patience_s
-    asked: set[int] = set()
+def take_over(accounts: Iterable[AccountLock], timeout_s: float) -> None:
+    """Stop the gateways that use these accounts, and wait for their end; raises UsageError."""
+    deadline = time.monotonic() + timeout_s
+    stopping: set[int] = set()
     for account in accounts:
         while (used := _used(account)) is not None:
             if used.pid is None:
                 raise UsageError(
-                    f"{used.message} It is no gateway of yours on this machine, and is left alone.",
-                    fix="End it, and try again.",
+                    f"{used.message} It is not a gateway of yours on this machine, so it runs on.",
+                    fix="Stop it, and try again.",
                 )
-            if used.pid not in asked:
-                asked.add(used.pid)
+            if used.pid not in stopping:
+                stopping.add(used.pid)
                 with suppress(ProcessLookupError):
                     os.kill(used.pid, signal.SIGTERM)
             if time.monotonic() > deadline:
                 raise UsageError(
-                    f"Process {used.pid} has not ended within {patience_s:g} seconds.",
-                    fix=f"kill -9 {used.pid} ends it; nothing that was accepted is lost.",
+                    f"Process {used.pid} has not ended within {timeout_s:g} seconds.",
+                    fix=f"End it with: kill -9 {used.pid}. Accepted messages are safe.",
                 )
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_INTERVAL_S)
 
 
 def _used(account: AccountLock) -> AccountUsedError | None:
-    """Why an account cannot be had now; None when it is free."""
+    """Return why an account cannot be locked now; None when it is free."""
     try:
         account.take()
     except AccountUsedError as error:

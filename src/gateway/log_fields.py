@@ -1,7 +1,7 @@
-"""The journal: what the log says of messages, commands and turns. Ids and outcomes, never words."""
+"""Log fields of messages, commands and turns: ids and outcomes, never text."""
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from gateway.platforms.base import MessageEvent, Receipt
@@ -12,45 +12,43 @@ logger = logging.getLogger(__name__)
 
 
 def of_message(event: MessageEvent) -> dict[str, Any]:
-    """Which message it is."""
-    place: dict[str, Any] = {}
+    """Return the fields that name a message."""
+    chat: dict[str, Any] = {}
     if event.source is not None:
-        place = {"platform": event.source.platform.value, "chat": event.source.chat_id}
-    return {**place, "message_id": event.message_id}
+        chat = {"platform": event.source.platform.value, "chat": event.source.chat_id}
+    return {**chat, "message_id": event.message_id}
+
+
+def of_receipt(event: MessageEvent, receipt: Receipt) -> dict[str, Any]:
+    """Return the fields of a message with what became of it."""
+    fields = of_message(event) | {"outcome": receipt.outcome, "is_new": receipt.is_new}
+    if receipt.turn_id is not None:
+        fields |= {"turn_id": receipt.turn_id, "session_id": receipt.session_id}
+    return fields
 
 
 def of_turn(turn_id: str, session_id: str, target: ReplyTarget) -> dict[str, Any]:
     """Return the fields that name a turn."""
-    place = target.source
+    source = target.source
     return {
-        "platform": place.platform.value,
-        "chat": place.chat_id,
+        "platform": source.platform.value,
+        "chat": source.chat_id,
         "turn_id": turn_id,
         "session_id": session_id,
     }
 
 
-def take_in(take: Callable[[MessageEvent], Receipt], event: MessageEvent) -> Receipt:
-    """Have a message taken in, and say what became of it."""
-    receipt = take(event)
-    fields = of_message(event) | {"outcome": receipt.outcome, "is_new": receipt.is_new}
-    if receipt.turn_id is not None:
-        fields |= {"turn_id": receipt.turn_id, "session_id": receipt.session_id}
-    logger.info("message taken in", extra=fields)
-    return receipt
-
-
 def of_command(
     event: MessageEvent, table: Sequence[Command], plugins: Collection[str]
 ) -> dict[str, Any]:
-    """Which command it is; the name of one that does not exist is somebody's words."""
+    """Return the fields that name a command; one that does not exist is somebody's text."""
     name = event.get_command() or ""
     command = find(name, table)
-    known = command.name if command else name if name in plugins else "(unknown)"
-    return of_message(event) | {"command": "(button)" if event.answers else known}
+    shown_name = command.name if command else name if name in plugins else "(unknown)"
+    return of_message(event) | {"command": "(button)" if event.answers else shown_name}
 
 
-def ended(
+def log_end(
     turn_id: str,
     session_id: str,
     target: ReplyTarget,
@@ -58,7 +56,7 @@ def ended(
     reason: str = "",
     **fields: float,
 ) -> None:
-    """Log the end of a turn; of one that failed also why."""
+    """Log the end of a turn, and the reason of a failure."""
     is_failed = status == "failed"
     extra = of_turn(turn_id, session_id, target) | {"outcome": status, **fields}
     if is_failed:

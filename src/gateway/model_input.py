@@ -10,38 +10,38 @@ from hermes_core.text import one_line, truncate
 from hermes_state.ledger import outbox
 from hermes_state.store import Store
 
-_LONGEST_QUOTE = 2000
-_LONGEST_NAME = 80
+_MAX_QUOTE = 2000
+_MAX_NAME = 80
 _BRACKETS = str.maketrans("[]", "()")
 
 
 class ModelInput:
-    """Puts messages into words for the model. May be used from several threads."""
+    """Writes messages for the model. May be used from several threads."""
 
     def __init__(self, store: Store, sessions: SessionStore) -> None:
         self._store = store
         self._sessions = sessions
 
     def of(self, event: MessageEvent, text: str, session_id: str) -> str | list[dict[str, Any]]:
-        """A message whose words are these, for the conversation that it is said in."""
+        """Return the content of a message with this text, for its conversation."""
         if event.source is not None:
             text = self.spoken(event.source, text)
-        words = "\n\n".join(one for one in (self._quote(event, session_id), text) if one)
-        return attachments.as_content(words, event.attachments)
+        full_text = "\n\n".join(filter(None, (self._quote(event, session_id), text)))
+        return attachments.as_content(full_text, event.attachments)
 
     def spoken(self, source: SessionSource, text: str) -> str:
-        """Words with the name of who says them, where several people speak."""
+        """Return a text with the name of its sender, where a conversation has several people."""
         if not self._sessions.is_shared(source):
             return text
         return f"[{_name(source)}] {text}".rstrip()
 
     def _quote(self, event: MessageEvent, session_id: str) -> str:
-        """What a message replies to, unless the model sees the whole of that as its own words."""
+        """Return the quote of a message, unless it is all of a message that the model wrote."""
         if not event.reply_to_text:
             return ""
         if not event.quotes_part and self._is_seen(event, session_id):
             return ""
-        lines = event.reply_to_text[:_LONGEST_QUOTE].splitlines()
+        lines = event.reply_to_text[:_MAX_QUOTE].splitlines()
         return "\n".join(f"> {line}" for line in lines)
 
     def _is_seen(self, event: MessageEvent, session_id: str) -> bool:
@@ -52,6 +52,6 @@ class ModelInput:
 
 
 def _name(source: SessionSource) -> str:
-    """Who speaks, in a form that nobody can end early to speak as another."""
+    """Return the name of a person, without the brackets that would end it early."""
     name = one_line(source.user_name or source.user_id or "somebody").translate(_BRACKETS)
-    return truncate(name, _LONGEST_NAME)
+    return truncate(name, _MAX_NAME)

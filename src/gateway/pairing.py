@@ -1,6 +1,6 @@
-"""Pairing: a stranger is shown a code, and who gives it back lets them in.
+"""Pairing: a stranger gets a code, and an owner who enters it lets them in.
 
-The code is shown once and then forgotten; what is kept is in `hermes_state.ledger.people`, with limits.
+Only a hash of the code is stored, in `hermes_state.ledger.people`, with limits.
 """
 
 import secrets
@@ -20,23 +20,23 @@ from hermes_state.values import OutboundPart, Person, Role, Row, Stranger
 LENGTH = 8
 ALPHABET = "ABCDEFGHJKMNPQRSTUVWXYZ34679"
 """One of each group of characters that look alike, or none."""
-_TAKEN_FOR = str.maketrans("258", "ZSB")
-"""What is typed instead of a character that looks like it."""
+_LOOKALIKES = str.maketrans("258", "ZSB")
+"""Characters that are typed instead of similar ones."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
-"""The one that may most comes first."""
+"""The most powerful one comes first."""
 TERMINAL = "terminal"
 
 
 class Pairing:
-    """Lets strangers in, and out again; may be used from several threads and processes."""
+    """Lets strangers in and revokes access. May be used from several threads and processes."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._gateway = settings.gateway
 
     def request(self, source: SessionSource) -> str | None:
-        """A code for a stranger in a direct chat; None: they are to hear nothing (now)."""
+        """Return a code for a stranger in a direct chat; None when they get none (now)."""
         person = source.person
         if self._gateway.strangers != "pair" or source.is_group or source.is_bot or not person:
             return None
@@ -45,7 +45,7 @@ class Pairing:
         return code if self._store.write(people_ledger.ask, stranger, code) else None
 
     def withdraw(self, source: SessionSource) -> None:
-        """Forget a code that could not be shown, so that the stranger may ask again."""
+        """Delete a code that could not be sent, so that the stranger may ask again."""
         if source.person:
             self._store.write(people_ledger.drop, source.platform.value, source.person)
 
@@ -57,9 +57,9 @@ class Pairing:
         role: Role | None = None,
         by: str = TERMINAL,
     ) -> Person:
-        """Let in whoever was shown this code, and tell them; raises UsageError.
+        """Let in the person who got this code, and tell them; raises UsageError.
 
-        Without a role they become owner when there is none yet on any platform, else member.
+        The default role is owner while there is none on any platform, else member.
         """
         if role is None and any(self._gateway.owners.values()):
             role = "member"
@@ -70,18 +70,18 @@ class Pairing:
             until = datetime.fromtimestamp(found.locked_until, UTC).astimezone()
             raise UsageError(
                 f"Too many wrong codes: nobody can be let in until {until:%H:%M}.",
-                fix="Have the stranger write again after that, and use the new code.",
+                fix="Ask the stranger to write again after that, and use the new code.",
             )
         if found.person is None:
             raise UsageError(
-                "Nobody who waits was shown this code.",
+                "This code is not valid.",
                 fix="A code is valid for one hour; `hermes gateway people` shows who waits.",
             )
         self._welcome(found.person)
         return found.person
 
     def _welcome(self, person: Person) -> None:
-        """Tell somebody that they are in; the gateway sends it, also when it runs elsewhere."""
+        """Tell a person that they are in; the gateway sends it, also when it is another process."""
         if person.chat_id:
             text = f"You are in, as {person.role}. Write to me, or see /help."
             key = f"welcome:{person.platform}:{person.user_id}:{person.added_at}"
@@ -90,13 +90,13 @@ class Pairing:
             )
 
     def command(self, argument: str, role: Role, by: str) -> str:
-        """What `/pair CODE [ROLE]` does for somebody of this role; raises UsageError."""
+        """Run `/pair CODE [ROLE]` for a person of this role; raises UsageError."""
         if role != "owner":
             raise UsageError("Only an owner may let people in.")
-        code, _, wanted = argument.strip().partition(" ")
+        code, _, role_name = argument.strip().partition(" ")
         if not code:
             return self._waiting()
-        person = self.approve(code, role=role_named(wanted.strip() or "member"), by=by)
+        person = self.approve(code, role=role_named(role_name.strip() or "member"), by=by)
         return f"{described(person)} is in now, as {person.role}."
 
     def _waiting(self) -> str:
@@ -106,19 +106,19 @@ class Pairing:
         return f"These wait: {', '.join(names)}. /pair CODE lets one in, with the code they were shown."
 
     def pending(self) -> list[Row]:
-        """The strangers who have a code that can be used; what it is nobody but them knows."""
+        """Return the strangers who have a valid code; only they know it."""
         return self._store.read(people_ledger.pending)
 
     def people(self) -> list[Person]:
-        """Everybody who was let in; who is named in the settings is not among them."""
+        """Return the people who were let in; those named in the settings are not among them."""
         return self._store.read(people_ledger.everybody)
 
     def has_owner(self) -> bool:
-        """Whether anybody is an owner; without one, the next who is let in becomes it."""
+        """Return whether there is an owner; without one, the next person who is let in becomes it."""
         return any(self._gateway.owners.values()) or self._store.read(people_ledger.has_owner)
 
     def change_role(self, platform: str, user_id: str, role: Role) -> Person:
-        """Have somebody who was let in be something else, from now on; raises UsageError."""
+        """Change the role of a person who was let in; raises UsageError."""
         self._check_settings(platform, user_id, role)
         person = self._store.write(people_ledger.change_role, platform, user_id, role)
         if person is not None:
@@ -126,27 +126,27 @@ class Pairing:
         raise self._not_in(platform, user_id)
 
     def _check_settings(self, platform: str, user_id: str, role: Role) -> None:
-        """Refuse a role that would not count, as the settings give a better one."""
-        given: dict[Role, tuple[str, Sequence[str]]] = {
+        """Raise UsageError for a role that has no effect, as the settings give a higher one."""
+        by_settings: dict[Role, tuple[str, Sequence[str]]] = {
             "owner": ("owners", self._gateway.owners.get(platform, ())),
             "member": ("allow", self._gateway.allow.get(platform, ())),
         }
-        for better, (name, ids) in given.items():
+        for better, (name, ids) in by_settings.items():
             is_named = user_id in ids or EVERYBODY in ids
             if is_named and ROLES.index(better) < ROLES.index(role):
                 raise UsageError(
-                    f"{user_id} on {platform} is {better} by config.toml, which counts more.",
+                    f"{user_id} on {platform} is {better} by config.toml, which has precedence.",
                     fix=f"Change gateway.{name}.{platform} there.",
                 )
 
     def revoke(self, platform: str, user_id: str) -> None:
-        """Let somebody in no longer; raises UsageError when nobody of this name was let in."""
+        """Revoke the access of a person; raises UsageError when they were not let in."""
         was_in = self._store.write(people_ledger.remove, platform, user_id)
         if not was_in or self._is_named(platform, user_id):
             raise self._not_in(platform, user_id)
 
     def _is_named(self, platform: str, user_id: str) -> bool:
-        """Whether the settings let somebody in by their name."""
+        """Return whether the settings let a person in."""
         gateway = self._gateway
         return user_id in (*gateway.allow.get(platform, ()), *gateway.owners.get(platform, ()))
 
@@ -162,14 +162,14 @@ class Pairing:
 
 
 def role_named(text: str) -> Role:
-    """A role as a person types it; raises UsageError."""
+    """Return the role that a person typed; raises UsageError."""
     if text.lower() not in ROLES:
-        raise UsageError(f"{text!r} is no role.", fix=f"Roles are {', '.join(ROLES)}.")
+        raise UsageError(f"{text!r} is not a role.", fix=f"Roles are {', '.join(ROLES)}.")
     return cast("Role", text.lower())
 
 
 def described(person: Person) -> str:
-    """Somebody in words."""
+    """Describe a person."""
     name = f"{person.name} ({person.user_id})" if person.name else person.user_id
     return f"{name} on {person.platform}"
 
@@ -179,10 +179,11 @@ def _name(row: Row) -> str:
 
 
 def _readable(typed: str) -> str:
-    """A code as it was shown, from what somebody typed; raises UsageError when it cannot be one."""
-    code = "".join(typed.split()).replace("-", "").upper().translate(_TAKEN_FOR)
+    """Return a code as it was sent, from what a person typed; raises UsageError."""
+    code = "".join(typed.split()).replace("-", "").upper().translate(_LOOKALIKES)
     if len(code) != LENGTH or not set(code) <= set(ALPHABET):
         raise UsageError(
-            f"{typed!r} is no code.", fix=f"A code has {LENGTH} letters and digits, as in ABCD3467."
+            f"{typed!r} is not a code.",
+            fix=f"A code has {LENGTH} letters and digits, as in ABCD3467.",
         )
     return code

@@ -1,4 +1,4 @@
-"""What plugins wish for a text: another one, or that it goes no further."""
+"""Answers of plugins to a text: another text, or that it is dropped."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ from hermes_cli import hook_answers
 from hermes_cli.hook_answers import Answer
 
 
-def text_after(wishes: Sequence[Answer], text: str) -> str | None:
-    """The text to go on with, None when it is dropped: a drop wins, and of several texts the first."""
-    wish = hook_answers.decisive(wishes)
-    if wish is None:
+def text_after(answers: Sequence[Answer], text: str) -> str | None:
+    """Return the text to use; None when it is dropped: a drop wins, and of several texts the first."""
+    answer = hook_answers.decisive(answers)
+    if answer is None:
         return text
-    return None if wish["action"] == "drop" else wish["text"]
+    return None if answer["action"] == "drop" else answer["text"]
 
 
-def reason(wishes: Sequence[Answer]) -> str:
-    """Why it was dropped."""
-    reasons = [one["reason"] for one in wishes if one["action"] == "drop"]
-    return next((one for one in reasons if one), "no reason given")
+def drop_reason(answers: Sequence[Answer]) -> str:
+    """Return why a text was dropped."""
+    reasons = [answer["reason"] for answer in answers if answer["action"] == "drop"]
+    return next((reason for reason in reasons if reason), "no reason given")

@@ -1,4 +1,4 @@
-"""Questions that are asked in a chat: by the turn that runs there, and by the jobs beside it."""
+"""Questions in a chat: of the turn that runs there, and of background jobs."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -15,34 +15,34 @@ from hermes_state.store import Store
 from hermes_state.values import Row
 
 _ANSWERS = ("approve", "deny")
-_LONGEST_DETAIL = 12_000
-"""What a person can be expected to read in a chat, in several messages."""
+_MAX_DETAIL = 12_000
+"""Characters that a person may be expected to read in a chat, in several messages."""
 
 
-def words(asked: QuestionAsked) -> list[str]:
-    """A question as a person reads it, line by line."""
-    if asked.kind == "approval":
-        lines = [f"🔐 May this run? {one_line(visible(asked.text))}"]
+def lines_of(question: QuestionAsked) -> list[str]:
+    """Return the lines of a question as a person reads it."""
+    if question.kind == "approval":
+        lines = [f"🔐 Allow this command? {one_line(visible(question.text))}"]
     else:
-        lines = [f"❓ {asked.text}"]
-    if asked.detail:
+        lines = [f"❓ {question.text}"]
+    if question.detail:
         # What would run may be somebody else's words, and must not pass for ours.
-        lines.append(markdown.fenced(shorten_middle(visible(asked.detail), _LONGEST_DETAIL)))
+        lines.append(markdown.fenced(shorten_middle(visible(question.detail), _MAX_DETAIL)))
     return lines
 
 
-def how_to_answer(asked: QuestionAsked) -> list[str]:
-    """What a person must know who has no buttons for it."""
-    if asked.kind == "approval":
+def how_to_answer(question: QuestionAsked) -> list[str]:
+    """Return the lines that explain how to answer without buttons."""
+    if question.kind == "approval":
         return ["Answer /approve (or /approve session, /approve always) or /deny."]
-    if not asked.choices:
+    if not question.choices:
         return []
-    choices = [f"{number}. {choice}" for number, choice in enumerate(asked.choices, 1)]
+    choices = [f"{number}. {choice}" for number, choice in enumerate(question.choices, 1)]
     return [*choices, "Answer with a number or in your own words."]
 
 
 class AskedTurns(Protocol):
-    """What the questions of chats need to know of their turns."""
+    """The part of `ChatTurns` that questions need."""
 
     def running_for(self, session_key: str) -> list[Running]: ...
     def has_asked(self, running: Running) -> bool: ...
@@ -56,22 +56,22 @@ def may_be_answered(event: MessageEvent, key: str, turns: AskedTurns) -> bool:
 
 
 def answered_by(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> Row | None:
-    """What plain words answer: the question that they reply to, else that of the turn that runs.
+    """Return the question that plain text answers: the one it replies to, else that of the running turn.
 
-    A job's question is answered by a reply to it and by nothing else, since the person may be talking
-    about other things meanwhile.
+    The question of a background job needs a reply to it, since the person may be writing about other
+    things meanwhile.
     """
     asking = {running.turn.id: running for running in _asking(event, key, turns)}
-    asked = [
-        one
-        for one in store.read(questions.pending)
-        if one["kind"] == "clarify" and one["turn_id"] in asking
+    pending = [
+        row
+        for row in store.read(questions.pending)
+        if row["kind"] == "clarify" and row["turn_id"] in asking
     ]
-    for question in asked if event.reply_to_message_id else ():
+    for question in pending if event.reply_to_message_id else ():
         names = {row["platform_message_id"] for row in pieces(store, question["id"])}
         if event.reply_to_message_id in names:
             return question
-    return next((one for one in asked if not turns.is_background(asking[one["turn_id"]])), None)
+    return next((row for row in pending if not turns.is_background(asking[row["turn_id"]])), None)
 
 
 def asker(question: Row, key: str, turns: AskedTurns) -> SessionSource | None:
@@ -83,11 +83,12 @@ def asker(question: Row, key: str, turns: AskedTurns) -> SessionSource | None:
 
 
 def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> bool:
-    """Whether a message answers what its sender is asked in a conversation: it is meant for us then,
-    also in a group and without our name. An approval is answered by a command alone.
+    """Return whether a message answers a question to its sender.
+
+    It is addressed to us then, also in a group and without our name. Only a command answers an approval.
     """
     source = event.source
-    asking = [one for one in _asking(event, key, turns) if not turns.is_background(one)]
+    asking = [each for each in _asking(event, key, turns) if not turns.is_background(each)]
     target = turns.target_of(asking[0].turn.id) if asking else None
     if source is None or target is None:
         return False
@@ -96,12 +97,12 @@ def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> 
     command = event.get_command()
     kind = "clarify" if command is None else "approval" if command in _ANSWERS else None
     turn_id = asking[0].turn.id
-    asked = [one for one in store.read(questions.pending) if one["turn_id"] == turn_id]
-    return any(one["kind"] == kind for one in asked)
+    pending = [row for row in store.read(questions.pending) if row["turn_id"] == turn_id]
+    return any(row["kind"] == kind for row in pending)
 
 
 def pieces(store: Store, question_id: str) -> Iterator[Row]:
-    """The messages that a question was put in."""
+    """Yield the outbound parts of a question."""
     number = 0
     while (row := store.read(outbox.find, f"{name(question_id)}:{number}")) is not None:
         yield row
@@ -109,7 +110,7 @@ def pieces(store: Store, question_id: str) -> Iterator[Row]:
 
 
 def name(question_id: str) -> str:
-    """The name of a question's pieces."""
+    """Return the name of a question's parts."""
     return f"question:{question_id}"
 
 

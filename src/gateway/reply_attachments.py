@@ -1,8 +1,8 @@
-"""ReplyAttachments: the files that a reply brings along, each named by a line of it.
+"""ReplyAttachments: the files that a reply names, each in a line of its own.
 
-A line `MEDIA:/absolute/path` that stands alone becomes a file; it is taken out of the text, or replaced
-by the reason why nothing is sent. A file leaves the machine only for who may have files read to them,
-and only out of the workspace; what people sent here goes to an owner in private alone.
+A line `MEDIA:/absolute/path` becomes a file; it is removed from the text, or replaced by the reason why
+nothing is sent. A file leaves the machine only for people who may read files, and only out of the
+workspace; received attachments go to an owner in private only.
 """
 
 import os
@@ -17,26 +17,26 @@ from hermes_core import markdown
 from hermes_core.paths import Home
 
 MARK = "MEDIA:"
-"""What a line begins with that names a file."""
+"""Prefix of a line that names a file."""
 _READING = "read_file"
-"""The tool that somebody must have."""
-_MOST = 10
+"""The tool that a person needs to get files."""
+MAX_FILES = 10
 MANNER = (
     "To send the user a file of the workspace, put a line MEDIA:/absolute/path, alone, into your final"
     " reply, one for each file."
 )
-"""What the model is told where files can be sent."""
+"""Instructions for the model where files can be sent."""
 
 
 class ReplyWithFiles(NamedTuple):
-    """A reply as it is sent."""
+    """A reply without its file lines, and its files."""
 
     text: str
     files: list[str]
 
 
 class ReplyAttachments:
-    """Decides which files go along."""
+    """Decides which files are sent."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ReplyAttachments:
         self._permissions_of = permissions_of
 
     def of(self, text: str, place: SessionSource, workspace: Path) -> ReplyWithFiles:
-        """The files of a reply to somebody, and what is left of its text."""
+        """Return the text of a reply and the files that may be sent."""
         if MARK not in text:
             return ReplyWithFiles(text, [])
         permissions = self._permissions_of(place)
@@ -62,24 +62,24 @@ class ReplyAttachments:
                 lines.append(f"[{Path(path).name or path} is not sent: {refusal}.]")
             else:
                 files.append(os.path.realpath(path))
-        names = ", ".join(Path(one).name for one in files)
+        names = ", ".join(Path(file).name for file in files)
         return ReplyWithFiles("\n".join(lines).strip() or (names and f"📎 {names}"), files)
 
     def _refusal(self, path: str, permissions: Permissions, workspace: Path, so_far: int) -> str:
-        """Why a file does not go along; empty when it does."""
+        """Return why a file is not sent; empty when it is."""
         if not may_send(permissions):
-            return "who asked may not read files here"
+            return "the person who asked may not read files here"
         real = os.path.realpath(path)
         if not Path(path).is_absolute() or not self._is_open(real, permissions, workspace):
-            return "only files of the workspace that are not hidden are"
+            return "only files of the workspace that are not hidden can be sent"
         if not Path(real).is_file():
             return "there is no such file"
         if (size := Path(real).stat().st_size) > self._limit:
-            return f"it has {size >> 20} MB, and {self._limit >> 20} MB are the most"
-        return f"{_MOST} files are the most" if so_far >= _MOST else ""
+            return f"it has {size >> 20} MB, and the limit is {self._limit >> 20} MB"
+        return f"{MAX_FILES} files are the limit" if so_far >= MAX_FILES else ""
 
     def _is_open(self, path: str, permissions: Permissions, workspace: Path) -> bool:
-        """Whether a file may leave: by where it lies, with every link followed."""
+        """Return whether a file may be sent, by its path with every link resolved."""
         place = places.place_of(workspace, self._home.root)
         if places.is_under(path, os.path.realpath(self._home.attachments)):
             return permissions.is_owner and permissions.is_private  # others may have sent it
@@ -91,12 +91,12 @@ class ReplyAttachments:
 
 
 def may_send(permissions: Permissions) -> bool:
-    """Whether files of the machine may go to somebody."""
+    """Return whether files of the machine may be sent to a person."""
     return permissions.tools is None or _READING in permissions.tools
 
 
 def without(text: str) -> str:
-    """What of a reply is shown while it is written: its files are named when they are sent."""
+    """Return a reply without its file lines, as a draft shows it."""
     if MARK not in text:
         return text
     return "\n".join(line for line, path in _read(text) if path is None)

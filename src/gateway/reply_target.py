@@ -1,4 +1,4 @@
-"""Where a turn came from, kept with its delivery: enough to answer it after any restart."""
+"""ReplyTarget: where the reply of a message goes, stored with it: enough to answer after any restart."""
 
 import hashlib
 from pathlib import Path
@@ -15,19 +15,19 @@ from hermes_state.values import InboundMessage
 
 
 class ReplyTarget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the gateway must know to answer a message."""
+    """Everything that the gateway must know to answer a message."""
 
     stored_source: dict[str, Any] = msgspec.field(name="source")
     session_key: str = ""
     message_id: str | None = None
     text: str = ""
-    """What was written, for a command; the words of a turn are in its conversation."""
+    """The text of a command; the words of a turn are in its conversation."""
     digest: str = msgspec.field(default="", name="said")
     """The digest of the text of any message: enough to see whether an edit changes it."""
     files: list[tuple[str, str, str]] = []
-    """The path, the kind and the name of what came along."""
+    """Path, media type and name of each attachment."""
     parts: list[str] = []
-    """The messages that it was made of, where these are several."""
+    """The ids of the messages that it was combined from, if there are several."""
     subject: str = ""
     edits: str | None = None
     answers: str | None = None
@@ -41,7 +41,7 @@ class ReplyTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str = ""
     """The model that a program asked for with its message."""
     instructions: str = ""
-    """What a program wants of the conversation, from its message on."""
+    """Instructions of a program for the conversation, from its message on."""
 
     @property
     def attachments(self) -> list[Attachment]:
@@ -55,20 +55,22 @@ class ReplyTarget(msgspec.Struct, frozen=True, omit_defaults=True):
         return source
 
 
-def inbound_message(
-    event: MessageEvent, session_key: str, *, is_turn: bool, is_in_place: bool
-) -> InboundMessage:
-    """A message as the store's inbox knows it."""
-    source = event.source
-    if source is None or not event.message_id:
-        raise ValueError("A message without a source or an id cannot be taken in.")
-    target = ReplyTarget(
+def of_event(
+    event: MessageEvent,
+    source: SessionSource,
+    session_key: str,
+    *,
+    is_turn: bool,
+    is_in_place: bool,
+) -> ReplyTarget:
+    """Return the reply target of a message."""
+    return ReplyTarget(
         stored_source=source.to_dict(),
         session_key=session_key,
         message_id=event.message_id,
         text="" if is_turn else event.text,
         digest=digest(event.text),
-        files=[(str(one.path), one.kind, one.name) for one in event.attachments],
+        files=[(str(file.path), file.kind, file.name) for file in event.attachments],
         parts=event.parts,
         subject=str(event.metadata.get("subject", "")),
         edits=event.edits,
@@ -80,29 +82,35 @@ def inbound_message(
         model=str(event.options.get("model") or ""),
         instructions=str(event.options.get("instructions") or ""),
     )
-    payload = encode(msgspec.to_builtins(target))
-    return named(event, source)._replace(
-        payload=payload, session_key=session_key, edits=event.edits, parts=event.parts
+
+
+def inbound_message(
+    event: MessageEvent, source: SessionSource, target: ReplyTarget | None = None
+) -> InboundMessage:
+    """Return a message as the inbox knows it, by the name that its repeats have too."""
+    within = event.named_within or source.chat_id
+    message = InboundMessage(source.platform.value, within, event.message_id or "")
+    if target is None:
+        return message
+    return message._replace(
+        payload=encode(msgspec.to_builtins(target)),
+        session_key=target.session_key,
+        edits=event.edits,
+        parts=event.parts,
     )
 
 
-def named(event: MessageEvent, source: SessionSource) -> InboundMessage:
-    """A message by the name that its repeats have too."""
-    within = event.named_within or source.chat_id
-    return InboundMessage(source.platform.value, within, event.message_id or "")
-
-
 def digest(text: str) -> str:
-    """Words in a form that tells nobody what they are."""
+    """Return a digest of a text that reveals nothing of it."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def decode(payload: str) -> ReplyTarget:
-    """The origin that was kept with a delivery."""
+    """Read the reply target that was stored with a message."""
     return msgspec.json.decode(payload, type=ReplyTarget)
 
 
 def of_turn(store: Store, turn_id: str) -> ReplyTarget | None:
-    """Where a turn came from; None when it came from no platform."""
+    """Return where the reply of a turn goes; None when it came from no platform."""
     row = store.read(inbox.of_turn, turn_id)
     return decode(row["payload"]) if row is not None else None

@@ -1,5 +1,6 @@
-"""What a person reads at the end of a turn, also when there is no reply. No turn ends in silence
-unless the person stopped it.
+"""The text that a person reads at the end of a turn, also when there is no reply.
+
+No turn ends in silence unless the person stopped it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ EMPTY = "⚠️ No response was generated. Please try again; /reset starts a new
 def normalize_empty_agent_response(
     agent_result: Mapping[str, Any], response: str, *, history_len: int = 0
 ) -> str:
-    """What is said in the place of an empty response; one that is not empty stays as it is."""
+    """Return the text for an empty response; any other response stays as it is."""
     if response:
         return response
     calls = int(agent_result.get("api_calls") or 0)
@@ -46,12 +47,12 @@ def _failed(error: str, history_len: int) -> str:
     is_too_long = any(word in lower for word in _CONTEXT_WORDS)
     if is_too_long or ("400" in lower and history_len > _LONG_HISTORY):
         return TOO_LONG
-    said = (error or "unknown error")[:300]
-    return f"⚠️ The request failed: {said}\nTry again, or /reset to start a new conversation."
+    reason = (error or "unknown error")[:300]
+    return f"⚠️ The request failed: {reason}\nTry again, or /reset to start a new conversation."
 
 
 def text_of(outcome: Outcome, api_calls: int) -> str:
-    """What a person reads at the end of a turn."""
+    """Return the text that a person reads at the end of a turn."""
     if outcome.status == "failed":
         if outcome.code == "model.context_too_long":
             return _below(outcome.text, TOO_LONG)
@@ -64,8 +65,8 @@ def text_of(outcome: Outcome, api_calls: int) -> str:
         )
     if outcome.is_partial and outcome.text:
         return _below(outcome.text, "⚠️ The model reached the length limit of one answer.")
-    told = {"api_calls": api_calls, "partial": outcome.is_partial, "error": outcome.reason}
-    return normalize_empty_agent_response(told, outcome.text.strip())
+    result = {"api_calls": api_calls, "partial": outcome.is_partial, "error": outcome.reason}
+    return normalize_empty_agent_response(result, outcome.text.strip())
 
 
 def _below(text: str, notice: str) -> str:

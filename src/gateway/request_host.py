@@ -1,7 +1,7 @@
-"""Hosts: what the Host and the Origin of a request say about who asks.
+"""Checks of the Host and Origin headers of requests.
 
-Names can be made to point here by anybody, and a page that did so would read what is meant for this
-machine; addresses cannot.
+Anybody can point a name at this machine, and a web page that did so could read its answers; nobody can
+redirect an address.
 """
 
 import ipaddress
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 def name_of(url: str) -> str:
-    """The host of an address, or of a Host header with `//` before it; empty when there is none."""
+    """Return the host of a URL, or of a Host header after `//`; empty when there is none."""
     try:
         return (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
@@ -24,6 +24,6 @@ def is_address(name: str) -> bool:
     return True
 
 
-def is_here(name: str) -> bool:
-    """Whether a host is this machine, beyond doubt."""
+def is_loopback(name: str) -> bool:
+    """Return whether a host is certainly this machine."""
     return name == "localhost" or (is_address(name) and ipaddress.ip_address(name).is_loopback)

@@ -1,4 +1,4 @@
-"""sessions.json: the routes for people to read, written beside the work, never on the way of a turn."""
+"""RoutesFile: sessions.json shows the routes to people; written in the background."""
 
 import logging
 import os
@@ -21,14 +21,14 @@ _NOTE = (
     " list of conversations: they are in state.db, and `hermes sessions list` shows them. Changes made"
     " here are lost."
 )
-_AT_A_TIME = 50
-"""Entries that are made into text in one go: a long hold of the interpreter would be felt by turns."""
+_BATCH = 50
+"""Entries written at a time: turns would feel a long hold of the interpreter."""
 _PAUSE_S = 0.005
-_WAIT_S = 5.0
+_DELAY_S = 5.0
 
 
 class RoutesFile:
-    """Keeps the file in step with the routes, a few seconds behind."""
+    """Updates the file a few seconds after the routes change."""
 
     def __init__(self, folder: Path, entries: Callable[[], Sequence[SessionEntry]]) -> None:
         self.path = folder / FILE
@@ -40,15 +40,15 @@ class RoutesFile:
         self._writing = threading.Lock()
 
     def soon(self) -> None:
-        """Have the file written within some seconds, with all that changes until then."""
+        """Write the file after a few seconds, with all changes until then."""
         with self._condition:
             self._is_due = True
             if self._thread is None and not self._is_closed:
-                self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="routes-file", daemon=True)
                 self._thread.start()
 
     def now(self, pause_s: float = 0.0) -> None:
-        """Write the file as a whole, or leave the old one; in the background with pauses."""
+        """Replace the file atomically; in the background with pauses."""
         with self._writing:
             draft = self.path.with_name(f".{FILE}.{os.getpid()}.new")
             make_folder(self.path.parent)
@@ -66,37 +66,37 @@ class RoutesFile:
                 draft.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Write what is still to be written, and stop."""
+        """Write pending changes, and stop."""
         with self._condition:
             is_due, self._is_due, self._is_closed = self._is_due, False, True
             self._condition.notify_all()
-        with self._writing:  # what is being written now is written to its end
+        with self._writing:  # wait for a write that has begun
             pass
         if is_due:
             self._write()
 
     def read(self) -> dict[str, Any]:
-        """What the file says, without its notes; nothing when it cannot be read."""
+        """Return the entries of the file; empty when it cannot be read."""
         try:
-            said = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
+            entries = msgspec.json.decode(self.path.read_bytes(), type=dict[str, Any])
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError):
-            logger.warning("%s cannot be read and is left out", self.path, exc_info=True)
+            logger.warning("Cannot read %s", self.path, exc_info=True)
             return {}
-        return {key: one for key, one in said.items() if not key.startswith("_")}
+        return {key: entry for key, entry in entries.items() if not key.startswith("_")}
 
     def _text(self) -> Iterator[bytes]:
         entries = self._entries()
         yield b'{\n  "_README": ' + msgspec.json.encode(_NOTE)
-        for start in range(0, len(entries), _AT_A_TIME):
-            yield b"".join(_line(entry) for entry in entries[start : start + _AT_A_TIME])
+        for start in range(0, len(entries), _BATCH):
+            yield b"".join(_line(entry) for entry in entries[start : start + _BATCH])
         yield b"\n}\n"
 
     def _run(self) -> None:
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._is_closed, timeout=_WAIT_S)
+                self._condition.wait_for(lambda: self._is_closed, timeout=_DELAY_S)
                 if self._is_closed or not self._is_due:
                     self._thread = None
                     return
@@ -104,17 +104,17 @@ class RoutesFile:
             self._write(_PAUSE_S)
 
     def _pause(self, seconds: float) -> None:
-        """Leave the interpreter to turns for a moment, unless somebody waits for our end."""
+        """Leave the interpreter to turns for a moment, unless `close` waits."""
         if seconds:
             with self._condition:
                 self._condition.wait_for(lambda: self._is_closed, timeout=seconds)
 
     def _write(self, pause_s: float = 0.0) -> None:
-        """The boundary of the mirror: a file that cannot be written harms nobody."""
+        """Write the file; a failure is only logged, as nothing depends on it."""
         try:
             self.now(pause_s)
         except (OSError, ValueError):
-            logger.warning("%s cannot be written", self.path, exc_info=True)
+            logger.warning("Cannot write %s", self.path, exc_info=True)
 
 
 def _line(entry: SessionEntry) -> bytes:

@@ -1,7 +1,7 @@
-"""GatewayRunner: the gateway as a whole, from start to stop. The work is done in `Services`.
+"""GatewayRunner: the gateway from start to stop. `Services` does the work.
 
-Names that begin with an underscore and are used elsewhere are pinned (docs/reference/pins.md). A runner
-that is only half built works as far as its parts are there.
+Tests outside use names that begin with an underscore, and build a runner without calling `__init__`:
+missing parts then have defaults.
 """
 
 # Names of SessionStore that scenarios pin are used here.
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 import hermes_state
-from gateway import access, closing, health, services, status
+from gateway import access, closing, health, preflight, status
 from gateway.blocking import run_blocking
 from gateway.config import GatewayConfig, Platform, load
 from gateway.platforms import registry
@@ -47,13 +47,13 @@ logger = logging.getLogger(__name__)
 
 RESTART_EXIT_CODE = 75
 _MAX_FILES = 65_536
-_FIRST_LOOK_S = 60
-_PRUNE_EVERY_S = 3600.0
-_AT_A_TIME = 500
-_TOLD_AFTER_S = 0.5
-"""How long a change lasts before the status file follows it."""
-_LOOKED_AT_EVERY_S = 5.0
-"""How often it is seen to that the status file is still there."""
+_FIRST_CHECK_DELAY_S = 60
+_PRUNE_INTERVAL_S = 3600.0
+_BATCH = 500
+_STATUS_DELAY_S = 0.5
+"""How long a change must last before the status file is updated."""
+_STATUS_CHECK_INTERVAL_S = 5.0
+"""How often to check that the status file is still there."""
 
 
 class GatewayRunner:
@@ -64,11 +64,11 @@ class GatewayRunner:
     _exit_reason: str | None = None
     _last_state: status.State = "stopped"
     _stop_task: "asyncio.Task[None] | None" = None
-    _teller: "asyncio.Task[None] | None" = None
+    _status_task: "asyncio.Task[None] | None" = None
     _restart_drain_timeout = 0.0
     _last_session_store_prune_ts = 0.0
     _services: Services | None = None
-    _served: Services | None = None
+    _started: Services | None = None
     """The services whose health is reported, once they have started."""
 
     def __init__(self, home: Home, settings: Settings, store: Store | None = None) -> None:
@@ -85,9 +85,9 @@ class GatewayRunner:
 
     @cached_property
     def session_store(self) -> SessionStore:
-        made = SessionStore(self.home.sessions, self.config, self._is_at_work, db=self.store)
-        made.on_renewed = self._renewed
-        return made
+        return SessionStore(
+            self.home.sessions, self.config, self._is_at_work, self.store, on_renewed=self._renewed
+        )
 
     @cached_property
     def adapters(self) -> dict[Platform, BasePlatformAdapter]:
@@ -102,9 +102,7 @@ class GatewayRunner:
         return asyncio.Event()
 
     def _is_at_work(self, session_key: str) -> bool:
-        """Whether turns of a conversation run or wait, here or in a terminal, or its commands run in
-        the background.
-        """
+        """Return whether a conversation has open turns or background processes, here or elsewhere."""
         if self._services is None:
             return False
         turns = self._services.turns
@@ -122,7 +120,7 @@ class GatewayRunner:
         return dict(self._running_agents)
 
     def _is_held(self, session_id: str) -> bool:
-        """Whether anybody runs the conversation of a session now."""
+        """Return whether a process runs the conversation of a session now."""
         return (
             self.store.read(leases.holder_of, self.store.read(lineage.root, session_id)) is not None
         )
@@ -138,26 +136,31 @@ class GatewayRunner:
             connected = await self._start()
         except Exception as error:
             self._exit_reason, self._last_state = str(error), "startup_failed"
-            logger.warning("gateway cannot start", extra={"reason": str(error)})
+            logger.warning("gateway start failed", extra={"reason": str(error)})
             raise
         if has_crashed and self._services is not None:
-            await run_blocking(self._services.admin_chats.tell_crash)
+            await run_blocking(self._services.admin_chats.report_crash)
         return connected
 
     async def _start(self) -> list[str]:
         loop = asyncio.get_running_loop()
         assembly = Assembly(self.home, self.settings, self.store, plugins)
-        manifests = services.configured(self.settings.gateway)
+        manifests = preflight.configured(self.settings.gateway)
         self._check_people(assembly)
-        names = ", ".join(one.name for one in manifests)
+        names = ", ".join(manifest.name for manifest in manifests)
         logger.info("gateway starts", extra={"version": VERSION, "platforms": names})
-        made = Services(assembly, self.session_store, manifests, self._reset, self._follow)
-        made.on_restart = lambda: loop.call_soon_threadsafe(self._wish_to_stop, "restart")
-        self._services = made
         await run_blocking(self.session_store._ensure_loaded)
-        connected = await made.open(self._shutdown_event)
+        services = self._services = Services(
+            assembly,
+            self.session_store,
+            manifests,
+            reset=lambda target: self._reset(MessageEvent(text="/new", source=target.source)),
+            restart=lambda: loop.call_soon_threadsafe(self._request_stop, "restart"),
+            on_moved=self._follow,
+        )
+        connected = await services.open(self._shutdown_event)
         self._update_runtime_status(self._state)
-        self._teller = asyncio.create_task(self._keep_told(made))
+        self._status_task = asyncio.create_task(self._update_status_file(services))
         logger.info("gateway started", extra={"connected": ", ".join(connected)})
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_start", platforms=connected))
         gc_tuning.use_small_generations()
@@ -165,35 +168,36 @@ class GatewayRunner:
         return connected
 
     def _check_people(self, assembly: Assembly) -> None:
-        """Look at what the settings say of people; raises ConfigError.
+        """Check the people and roles of the settings; raises ConfigError.
 
-        What nobody has is told and no more: it may belong to a plugin that is off or cannot be loaded.
+        Unknown names are only logged: they may belong to a plugin that is off or cannot be loaded.
         """
         platforms = registry.manifests()
-        for said in access.unknown_platforms(self.settings.gateway, platforms):
-            logger.warning("%s, which is no platform; known are %s", said, _listed(platforms))
+        for setting in access.unknown_platforms(self.settings.gateway, platforms):
+            logger.warning("%s, an unknown platform; known: %s", setting, _listed(platforms))
         every = msgspec.structs.replace(self.settings, tools=ToolSettings())
         tools = {tool.name for tool in default_tools(every)} | set(assembly.plugins.tools())
-        for said in access.unknown_tools(self.settings.roles, tools):
-            logger.warning("%s, which is no tool; known are %s", said, _listed(tools))
+        for setting in access.unknown_tools(self.settings.roles, tools):
+            logger.warning("%s, an unknown tool; known: %s", setting, _listed(tools))
 
     @property
     def _state(self) -> status.State:
-        return "running" if self._services is None or self._services.is_whole else "degraded"
+        services = self._services
+        return "running" if services is None or services.connections.is_complete else "degraded"
 
-    async def _keep_told(self, made: Services) -> None:
-        """Have the status file follow what happens; of what lasts a moment nothing is told."""
-        told: tuple[status.State, int] | None = None
+    async def _update_status_file(self, services: Services) -> None:
+        """Update the status file after changes that last, and when it is lost."""
+        written: tuple[status.State, int] | None = None
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOKED_AT_EVERY_S):
-                    await made.changed.wait()
-                await asyncio.sleep(_TOLD_AFTER_S)
-            made.changed.clear()
+                async with asyncio.timeout(_STATUS_CHECK_INTERVAL_S):
+                    await services.changed.wait()
+                await asyncio.sleep(_STATUS_DELAY_S)
+            services.changed.clear()
             now = (self._state, len(self._agents_at_work()))
-            if now != told or not await run_blocking(status.is_told):
+            if now != written or not await run_blocking(status.is_written):
                 await run_blocking(partial(self._update_runtime_status, now[0]))
-                told = now
+                written = now
 
     async def run(self, on_ready: Callable[[list[str]], None] = lambda _platforms: None) -> int:
         """Serve until a signal or a command ends it; returns the exit status."""
@@ -201,14 +205,14 @@ class GatewayRunner:
         _raise_file_limit()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._wish_to_stop, signal.Signals(number).name)
+            loop.add_signal_handler(number, self._request_stop, signal.Signals(number).name)
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
         status.write_pid_file()
         try:
-            # A port that is taken is noticed before anything is said to a platform.
-            async with health.serving(lambda: self._served, self.settings.gateway.health_port):
+            # A port in use must show before a platform is connected.
+            async with health.serving(lambda: self._started, self.settings.gateway.health_port):
                 connected = await self.start()
-                self._served = self._services
+                self._started = self._services
                 watcher = asyncio.create_task(self._session_expiry_watcher())
                 if not self._shutdown_event.is_set():
                     on_ready(connected)
@@ -221,12 +225,12 @@ class GatewayRunner:
             await self.stop()
         return RESTART_EXIT_CODE if self._exit_reason == "restart" else 0
 
-    def _wish_to_stop(self, reason: str) -> None:
+    def _request_stop(self, reason: str) -> None:
         self._exit_reason = reason
         self._shutdown_event.set()
 
     async def stop(self) -> None:
-        """Drain, end what is awake, disconnect. Once, however often it is asked for."""
+        """Drain, close the running conversations and disconnect; once, also when called again."""
         if self._stop_task is None:
             self._stop_task = asyncio.create_task(self._stop())
         await asyncio.shield(self._stop_task)
@@ -234,8 +238,8 @@ class GatewayRunner:
     async def _stop(self) -> None:
         self._running = False
         self._draining = True
-        if self._teller is not None:
-            await end([self._teller])
+        if self._status_task is not None:
+            await end([self._status_task])
         self._update_runtime_status("draining")
         fields = {"reason": self._exit_reason or "stopped", "turns": len(self._agents_at_work())}
         logger.info("gateway drains", extra=fields)
@@ -260,7 +264,7 @@ class GatewayRunner:
         agent: Any,  # noqa: ANN401 -- ours, or a scenario's
         is_cut_off: bool,
     ) -> None:
-        """Let go of a conversation that was being run; it stays open and goes on after a start."""
+        """Close a conversation that was running; it stays open and continues after a start."""
         if self._services is not None:
             turns = self._services.turns
             turns.engine.agents.drop(turns.conversation_of(session_key))
@@ -277,9 +281,9 @@ class GatewayRunner:
     # -- boundaries of conversations -------------------------------------------------------------
 
     async def _handle_message(self, event: MessageEvent) -> None:
-        """Take a message in, as an adapter does."""
+        """Accept a message, as an adapter does."""
         if self._services is not None:
-            await self._services.accept(event)
+            await self._services.ingress.accept(event)
 
     async def _handle_reset_command(self, event: MessageEvent) -> str:
         """End the conversation of a chat and start a new one; returns what the person reads."""
@@ -292,18 +296,18 @@ class GatewayRunner:
         self.session_store._ensure_loaded()
         key = self.session_store._generate_session_key(source)
         old = self.session_store._entries.get(key)
-        waiting, is_cut_off = self._renew(key, old, source)
+        queued, is_cut_off = self._renew(key, old, source)
         word = "Session reset." if old is not None else "New session."
-        cut_off = "What was being answered is stopped." if is_cut_off else ""
-        more = f"{counted(waiting, 'waiting message')} will be answered in it." if waiting else ""
-        said = ("✨", word, self._format_session_info(), cut_off, more)
-        return " ".join(one for one in said if one)
+        cut_off = "The running turn was stopped." if is_cut_off else ""
+        rest = f"{counted(queued, 'queued message')} will be answered in it." if queued else ""
+        texts = ("✨", word, self._format_session_info(), cut_off, rest)
+        return " ".join(text for text in texts if text)
 
     def _renew(self, key: str, old: SessionEntry | None, source: SessionSource) -> tuple[int, bool]:
-        """End a conversation and start another; returns how many messages go along, and whether a turn
-        was cut off.
+        """Close a conversation and start another.
 
-        These begin when plugins have been told of the new one.
+        Returns how many queued turns move along, and whether a turn was cut off. The queued turns begin
+        after plugins were told of the new conversation.
         """
         if self._services is None:
             self._replace(old, source, None, is_cut_off=False)
@@ -324,8 +328,8 @@ class GatewayRunner:
         *,
         is_cut_off: bool,
     ) -> None:
-        made = self._first(source) if old is None else self._next(old, source, agent, is_cut_off)
-        self._tell_reset(made, source.platform.value)
+        entry = self._first(source) if old is None else self._next(old, source, agent, is_cut_off)
+        self._report_reset(entry, source.platform.value)
 
     def _next(
         self, old: SessionEntry, source: SessionSource, agent: Agent | None, is_cut_off: bool
@@ -348,8 +352,8 @@ class GatewayRunner:
         return self.session_store.get_or_create_session(source, force_new=True)
 
     def _renewed(self, old: SessionEntry, new: SessionEntry) -> None:
-        """A message found its conversation over: the old one is let go of, unless that was done when
-        its time was up or by who ended it, and the new one is told.
+        """Close the conversation that a message found over, unless it was closed when it expired, and
+        report the new one.
         """
         platform = _platform_of(new.session_key)
         if new.was_auto_reset and not old.expiry_finalized:
@@ -364,7 +368,7 @@ class GatewayRunner:
                 is_reported=not self._goes_on(old),
                 assembly=self._assembly,
             )
-        self._tell_reset(new, platform)
+        self._report_reset(new, platform)
 
     def _dropped_agent(self, entry: SessionEntry) -> Agent | None:
         """Return the agent of a conversation that its chat leaves, unless another chat goes on in it."""
@@ -373,18 +377,18 @@ class GatewayRunner:
         conversation_id = self.store.read(lineage.root, entry.session_id)
         return self._services.turns.engine.agents.drop(conversation_id)
 
-    def _tell_reset(self, entry: SessionEntry, platform: str) -> None:
+    def _report_reset(self, entry: SessionEntry, platform: str) -> None:
         try:
             plugins.invoke_hook("on_session_reset", session_id=entry.session_id, platform=platform)
         except Exception:
-            logger.exception("a hook failed; the conversation is reset all the same")
+            logger.exception("Hook on_session_reset failed for session %s", entry.session_id)
 
     def _format_session_info(self) -> str:
         name = self.settings.model.name
         return f"Model: {name}." if name else ""
 
     def _follow(self, session_key: str, before: str, after: str) -> None:
-        """A turn moved a conversation: its route follows, as it did in the store with the turn."""
+        """Update the route of a conversation that a turn moved, as the store did with the turn."""
         session_entry = self.session_store._entries.get(session_key)
         if session_entry is None or after == before or session_entry.session_id != before:
             return
@@ -394,14 +398,14 @@ class GatewayRunner:
     # -- the watcher ----------------------------------------------------------------------------
 
     async def _session_expiry_watcher(self, interval: float = 300) -> None:
-        """End conversations whose time is over, forget routes nobody uses, let idle agents go."""
-        await asyncio.sleep(_FIRST_LOOK_S)
+        """Close expired conversations, forget unused routes and release idle agents."""
+        await asyncio.sleep(_FIRST_CHECK_DELAY_S)
         while self._running:
             try:
                 await self._look_for_expired()
                 await run_blocking(self._tidy)
             except Exception:
-                logger.exception("looking for expired conversations failed; it is tried again")
+                logger.exception("Could not close expired conversations; retrying")
             for _ in range(int(interval)):
                 if not self._running:
                     return
@@ -411,16 +415,18 @@ class GatewayRunner:
         await run_blocking(self.session_store._ensure_loaded)
         with self.session_store._lock:
             entries = list(self.session_store._entries.values())
-        for begin in range(0, len(entries), _AT_A_TIME):
-            some = entries[begin : begin + _AT_A_TIME]
-            for entry in await run_blocking(partial(self._expired, some)):
+        for begin in range(0, len(entries), _BATCH):
+            batch = entries[begin : begin + _BATCH]
+            for entry in await run_blocking(partial(self._expired, batch)):
                 await run_blocking(partial(self._expire, entry))
 
     def _expired(self, entries: Sequence[SessionEntry]) -> list[SessionEntry]:
-        """Those whose time is over; of one that may be at work the store is asked, and its lane."""
+        """Return the entries that expired and are not at work."""
         routes = self.session_store
         return [
-            one for one in entries if not one.expiry_finalized and routes._is_session_expired(one)
+            entry
+            for entry in entries
+            if not entry.expiry_finalized and routes._is_session_expired(entry)
         ]
 
     def _expire(self, entry: SessionEntry) -> None:
@@ -445,31 +451,27 @@ class GatewayRunner:
         return self._services.assembly if self._services is not None else None
 
     def _goes_on(self, entry: SessionEntry) -> bool:
-        """Whether other chats are in the conversation that a chat leaves."""
+        """Return whether other chats are in the conversation of a route."""
         return self.session_store.is_elsewhere_too(entry) is True  # a scenario's store cannot say
 
     def _tidy(self) -> None:
         if self._services is None:
             return
-        self._services.recovery.send_what_others_ended()
-        self._services.delivery.wake()
-        self._services.question_over()
-        self._services.turns.engine.agents.sweep()
-        self.session_store.save_changes()
+        self._services.tidy()
         now = time.time()
-        if now - self._last_session_store_prune_ts > _PRUNE_EVERY_S:
+        if now - self._last_session_store_prune_ts > _PRUNE_INTERVAL_S:
             self._last_session_store_prune_ts = now
             gc_tuning.freeze()
             self.session_store.prune_old_entries(self.config.session_store_max_age_days)
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as the system lets this process have: each client and chat has some."""
+    """Allow as many open files as the system permits: each client and chat needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def _listed(names: Collection[str]) -> str:
@@ -477,6 +479,6 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _platform_of(session_key: str) -> str:
-    """The platform in a session key: its third part."""
+    """Return the platform in a session key: its third part."""
     parts = session_key.split(":")
     return parts[2] if len(parts) > 2 else "gateway"

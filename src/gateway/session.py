@@ -1,7 +1,7 @@
-"""SessionStore: which conversation each chat is in, and when it starts afresh.
+"""SessionStore: the conversation of each chat, and when it is reset.
 
-The store's `routes` are the truth; the entries here are their copy in memory, and sessions.json is a
-mirror for people. A change on the way of a turn costs one row.
+The `routes` in the store are the truth; the entries here are a copy in memory, and sessions.json shows
+them to people. A change during a turn costs one row.
 """
 
 import logging
@@ -43,10 +43,10 @@ logger = logging.getLogger(__name__)
 RESET = "session_reset"
 SWITCH = "session_switch"
 OVER = frozenset({RESET, SWITCH, "idle", "daily", "suspended"})
-"""Ends after which a chat does not go on in the same conversation."""
+"""End reasons after which a chat does not continue in the same conversation."""
 _PASSED_ON = "passed on"
 _SHORT = timedelta(minutes=1)
-"""What a crash may take of the time at which a chat was used."""
+"""How much a crash may lose of the time at which a chat was used."""
 
 
 class SessionStore:
@@ -58,7 +58,12 @@ class SessionStore:
         config: GatewayConfig,
         has_active_processes_fn: Callable[[str], bool] | None = None,
         db: Store | None = None,
+        *,
+        on_renewed: Callable[[SessionEntry, SessionEntry], None] | None = None,
     ) -> None:
+        """`on_renewed` gets the old and the new route when a message finds its conversation over: once,
+        after both are stored, in the thread of that message.
+        """
         self.sessions_dir = Path(sessions_dir)
         self.config = config
         self._has_active_processes = has_active_processes_fn or _none
@@ -67,12 +72,10 @@ class SessionStore:
         self._loaded = False
         self._db: Store | None = db if db is not None else _opened()
         self._stored: set[str] = set()
-        """The keys that the store has a row of."""
+        """The keys that have a row in the store."""
         self._changed: set[str] = set()
         self._routes_file = RoutesFile(self.sessions_dir, lambda: list(self._entries.values()))
-        self.on_renewed: Callable[[SessionEntry, SessionEntry], None] = _nothing
-        """Told when a message finds its conversation over, with the old route and the new one: after
-        both are stored, once, in the thread of that message."""
+        self._on_renewed = on_renewed
 
     # -- finding a conversation -----------------------------------------------------------------
 
@@ -83,10 +86,10 @@ class SessionStore:
         *,
         saves: bool = True,
     ) -> SessionEntry:
-        """The conversation that a message from there belongs to; a new one when there is none.
+        """Return the route of a chat, with a new conversation if need be.
 
-        Who does not have the route of a new chat saved here stores `unsaved_route` with its first
-        message, and tells `saved` afterwards.
+        Without `saves`, the caller stores the `unsaved_route` of a new chat with its first message, and
+        calls `saved` afterwards.
         """
         self._ensure_loaded()
         key = self._generate_session_key(source)
@@ -99,18 +102,18 @@ class SessionStore:
         with self._lock:
             found = self._entries.get(key)
             if found is not None and found is not entry:
-                return found  # another message of this chat was faster
+                return found  # of another message of this chat, which was faster
             if entry is None and not saves:
                 return self._entries.setdefault(key, self.entry_for(key, sessions.new_id(), source))
-            made = self._renew(key, source, entry, reason)
-        if entry is not None and not force_new:
-            self.on_renewed(entry, made)
-        return made
+            new = self._renew(key, source, entry, reason)
+        if entry is not None and not force_new and self._on_renewed is not None:
+            self._on_renewed(entry, new)
+        return new
 
     def in_session(self, source: SessionSource, session_id: str) -> SessionEntry:
-        """The entry of a chat that is the conversation of this session, and stays in it.
+        """Return the entry of a chat that is the conversation of this session.
 
-        It has no route until it is kept: the conversation may be had elsewhere too, and ends there.
+        It is not stored as a route until `keep`: the conversation may be in other chats too.
         """
         self._ensure_loaded()
         key = self._generate_session_key(source)
@@ -123,15 +126,15 @@ class SessionStore:
         return self._used(entry)
 
     def keep(self, entry: SessionEntry) -> None:
-        """Make a route of an entry, unless its chat has one: something is to be noted with it."""
+        """Store an entry as a route, unless its chat has one."""
         with self._lock:
             if entry.session_key not in self._entries:
                 self._replace(None, entry, RESET)
 
     def going_on(self, session_key: str, source: SessionSource) -> SessionEntry | None:
-        """The conversation of a chat, unless there is none, or it is not to go on.
+        """Return the route of a chat; None when it has none or needs a new conversation.
 
-        The store is not asked: whether somebody has ended it shows when the message is stored.
+        The store is not read: a conversation that has ended shows when the message is stored.
         """
         self._ensure_loaded()
         entry = self._entries.get(session_key)
@@ -140,9 +143,9 @@ class SessionStore:
         return self._used(entry)
 
     def used(self, session_key: str) -> None:
-        """Note that somebody was answered in a chat, which is no silence.
+        """Update the time at which a chat was used.
 
-        After a turn that took long it is stored at once: a crash must not make silence of it.
+        After a long turn it is stored at once, so that a crash does not lose it.
         """
         entry = self.peek(session_key)
         if entry is None:
@@ -153,17 +156,17 @@ class SessionStore:
             try:
                 self.save_changes()
             except StoreError as error:
-                logger.warning("that %s was used is stored later: %s", session_key, error)
+                logger.warning("Could not store the time of use of %s: %s", session_key, error)
 
     def unsaved_route(self, session_key: str) -> Route | None:
-        """The route of a chat that the store does not know yet."""
+        """Return the route of a chat that is not stored yet; None when it is."""
         entry = self._entries.get(session_key)
         if entry is None or session_key in self._stored:
             return None
         return self._route(entry)
 
     def saved(self, session_key: str) -> None:
-        """The store has got the route of a new chat."""
+        """Record that the route of a new chat is stored."""
         with self._lock:
             self._stored.add(session_key)
         if self.config.write_sessions_json:
@@ -185,7 +188,7 @@ class SessionStore:
             return entry
 
     def switch_session(self, session_key: str, target_id: str) -> SessionEntry | None:
-        """Have a chat go on in another conversation; None when the chat is unknown."""
+        """Move a chat to another conversation; return None when the chat is unknown."""
         self._ensure_loaded()
         with self._lock:
             old = self._entries.get(session_key)
@@ -195,23 +198,23 @@ class SessionStore:
                 target_id = self._db.read(lineage.tip, target_id)
                 self._db.write(sessions.reopen, target_id)
             entry = self.entry_for(session_key, target_id, old.origin)
-            entry.model_override = old.model_override  # chosen for the chat, wherever it goes
+            entry.model_override = old.model_override  # the choice belongs to the chat
             self._replace(old, entry, SWITCH)
             return entry
 
     def lookup_by_session_id(self, session_id: str) -> SessionEntry | None:
-        """The route that leads to a session."""
+        """Return the route to a session."""
         self._ensure_loaded()
         with self._lock:
             return next((e for e in self._entries.values() if e.session_id == session_id), None)
 
     def peek(self, session_key: str) -> SessionEntry | None:
-        """The route of a key; nothing is made or moved."""
+        """Return the route of a chat without changing it."""
         self._ensure_loaded()
         return self._entries.get(session_key)
 
     def person_in(self, session_key: str) -> str | None:
-        """Whose conversation a direct chat is in, or would go on in; None when that is nobody's yet."""
+        """Return the owner of a direct chat's conversation, also of a lost one, or None."""
         entry = self.peek(session_key)
         if entry is not None:
             return entry.origin.person if entry.origin is not None else None
@@ -220,23 +223,25 @@ class SessionStore:
         return row["user_id"] if row is not None else None
 
     def peek_session_id(self, source: SessionSource) -> str | None:
-        """The conversation that a chat is in; nothing is made or moved."""
+        """Return the session of a chat without changing it."""
         entry = self.peek(self._generate_session_key(source))
         return entry.session_id if entry is not None else None
 
     def model_of(self, session_id: str) -> str | None:
-        """The model that answered last in a conversation; None when nothing was ever said in it."""
+        """Return the last model of a conversation; None when it has no session yet."""
         row = self._db.read(sessions.find, session_id) if self._db is not None else None
         return (row["model"] or "") if row is not None else None
 
     def is_spoken_in(self, platform: str, chat_id: str) -> bool:
-        """Whether somebody has a conversation in a chat."""
+        """Return whether a chat has a conversation."""
         origins = (entry.origin for entry in self.list_sessions())
-        places = ((one.platform.value, one.chat_id) for one in origins if one is not None)
-        return (platform, chat_id) in places
+        chats = (
+            (source.platform.value, source.chat_id) for source in origins if source is not None
+        )
+        return (platform, chat_id) in chats
 
     def list_sessions(self, active_minutes: int | None = None) -> list[SessionEntry]:
-        """The routes, the one used last first."""
+        """Return the routes, the one used last first."""
         self._ensure_loaded()
         with self._lock:
             found = list(self._entries.values())
@@ -246,11 +251,11 @@ class SessionStore:
         return sorted(found, key=lambda entry: entry.updated_at, reverse=True)
 
     def key_of(self, source: SessionSource) -> str:
-        """The key of the conversation that a message from there belongs to."""
+        """Return the session key of a chat."""
         return self._generate_session_key(source)
 
     def is_shared(self, source: SessionSource) -> bool:
-        """Whether several people speak in the conversation that a message from there belongs to."""
+        """Return whether the conversation of a chat has several people."""
         return is_shared_multi_user_session(
             source,
             group_sessions_per_user=self.config.group_sessions_per_user,
@@ -265,7 +270,7 @@ class SessionStore:
     def _renew(
         self, key: str, source: SessionSource | None, old: SessionEntry | None, reason: str | None
     ) -> SessionEntry:
-        """Put a new conversation in the place of another one; the lock is held."""
+        """Replace the conversation of a chat by a new one; the lock is held."""
         entry = self.entry_for(key, sessions.new_id(), source)
         if old is not None and reason is not None:
             entry.was_auto_reset = True
@@ -277,7 +282,7 @@ class SessionStore:
         return entry
 
     def entry_for(self, key: str, session_id: str, source: SessionSource | None) -> SessionEntry:
-        """An entry for a conversation; it is no route until it is put among them."""
+        """Return an entry for a conversation, not stored yet."""
         now = now_local()
         return SessionEntry(
             session_key=key,
@@ -291,9 +296,9 @@ class SessionStore:
         )
 
     def _recovered(self, key: str, source: SessionSource) -> SessionEntry | None:
-        """The way back to the conversation of a chat whose route was forgotten; None without one."""
+        """Restore the route of a chat that was pruned; return None without one."""
         row = None
-        if self._db is not None and not self._scope:  # a conversation does not know its scope
+        if self._db is not None and not self._scope:  # a session does not store its scope
             row = self._db.read(routes.lost, key, OVER)
         if row is None or (not source.is_group and _differ(self.person_in(key), source.person)):
             return None
@@ -305,10 +310,9 @@ class SessionStore:
             return self._entries[key]
 
     def _replace(self, old: SessionEntry | None, entry: SessionEntry, reason: str) -> None:
-        """Put a route in the place of another one, whose conversation is over; what waits goes along.
+        """Replace the route of a chat; its queued turns move along.
 
-        What cannot be stored did not happen: a chat must not go on where nobody finds it after a
-        restart.
+        A change that cannot be stored is undone, so that the chat is the same after a restart.
         """
         key = entry.session_key
         if old is not None:
@@ -337,10 +341,10 @@ class SessionStore:
             opening=self.opening(entry),
             is_passed_on=entry.auto_reset_reason == _PASSED_ON,
         )
-        self._noted([entry.session_key])
+        self._mark_stored([entry.session_key])
 
     def opening(self, entry: SessionEntry) -> NewSession:
-        """The session that the first message of an entry makes: whose it is."""
+        """Return the session that the first message of an entry creates, with its owner."""
         origin = entry.origin
         fields: dict[str, Any] = {"session_key": entry.session_key}
         if origin is not None:
@@ -354,10 +358,10 @@ class SessionStore:
         return NewSession(entry.platform.value if entry.platform else "gateway", fields)
 
     def _is_open(self, entry: SessionEntry) -> bool:
-        """Whether a chat goes on where its entry says. What another surface closed is opened again."""
+        """Return whether a chat continues in its session; reopen one that another surface closed."""
         row = self._db.read(sessions.find, entry.session_id) if self._db is not None else None
         if row is None or row["ended_at"] is None or self._db is None:
-            return True  # made with its first message
+            return True  # created with its first message
         if row["end_reason"] in OVER:
             return False
         tip = self._db.read(lineage.tip, entry.session_id)
@@ -368,7 +372,7 @@ class SessionStore:
 
     def _used(self, entry: SessionEntry) -> SessionEntry:
         entry.updated_at = now_local()
-        self._changed.add(entry.session_key)  # saved with the next change
+        self._changed.add(entry.session_key)  # stored with the next change
         return entry
 
     def _was_spoken_in(self, entry: SessionEntry) -> bool:
@@ -376,12 +380,12 @@ class SessionStore:
         return bool(row and row["message_count"]) or entry.last_prompt_tokens > 0
 
     def catch_up(self, entry: SessionEntry) -> None:
-        """Have an entry name the session that its conversation is in, wherever that was shortened."""
+        """Update an entry to the current session of its conversation, after a compaction elsewhere."""
         if self._db is not None:
             entry.session_id = self._db.read(lineage.tip, entry.session_id)
 
     def is_elsewhere_too(self, entry: SessionEntry) -> bool:
-        """Whether other chats are in the conversation of this one."""
+        """Return whether other chats are in the conversation of this one."""
         if self._db is None:
             return False
         return bool(
@@ -398,10 +402,9 @@ class SessionStore:
     # -- when it starts afresh ------------------------------------------------------------------
 
     def _reason_to_leave(self, entry: SessionEntry, source: SessionSource) -> str | None:
-        """Why a message begins another conversation in its chat; None when it goes on in the same.
+        """Return why a message starts another conversation in its chat; None when it does not.
 
-        A room in which somebody is alone with us may pass to somebody else: what was said there in
-        private is not theirs.
+        A private room may pass to another person, who must not see what was said there before.
         """
         owner = entry.origin.person if entry.origin is not None else None
         if not source.is_group and not source.is_session and _differ(owner, source.person):
@@ -412,7 +415,7 @@ class SessionStore:
         if entry.suspended:
             return "suspended"
         if entry.origin is not None and entry.origin.is_session:
-            return None  # who names a session wants that one, however long it was silent
+            return None  # a program that names a session means that one
         policy = self.config.get_reset_policy(entry.platform, entry.chat_type)
         reason = policy.reason_to_reset(entry.updated_at, now_local())
         return None if reason is None or self._is_busy(entry.session_key) else reason
@@ -421,26 +424,26 @@ class SessionStore:
         return not entry.suspended and self._reason_to_reset(entry) is not None
 
     def _is_busy(self, session_key: str) -> bool:
-        """Whether the conversation is at work; who cannot tell is taken for a yes."""
+        """Return whether the conversation is at work; a failure counts as yes."""
         try:
             return self._has_active_processes(session_key)
         except Exception:
-            logger.exception("whether %s is at work is not known", session_key)
+            logger.exception("Could not check whether %s is at work", session_key)
             return True
 
     def set_expiry_finalized(self, entry: SessionEntry) -> None:
-        """Note that the end of an expired conversation was told, and end it."""
+        """Store the end of an expired conversation."""
         with self._lock:
             self._end(entry, RESET)
             entry.expiry_finalized = True
             self._save(entry.session_key)
 
     def suspend_session(self, session_key: str) -> bool:
-        """Have the next message of a chat find a new conversation."""
+        """Start a new conversation with the next message of a chat."""
         return self._mark(session_key, suspended=True)
 
     def mark_resume_pending(self, session_key: str, reason: str = "restart_timeout") -> bool:
-        """Note that a turn was cut off and goes on at the next start."""
+        """Record that a turn was suspended and resumes at the next start."""
         entry = self.peek(session_key)
         if entry is None or entry.suspended:
             return False
@@ -458,14 +461,14 @@ class SessionStore:
         return self._mark(session_key, resume_pending=False, resume_reason=None)
 
     def update_session(self, session_key: str, last_prompt_tokens: int | None = None) -> None:
-        """Note that a chat was used, and how full its window is."""
+        """Record that a chat was used, and how full its context window is."""
         changes: dict[str, Any] = {"updated_at": now_local()}
         if last_prompt_tokens is not None:
             changes["last_prompt_tokens"] = last_prompt_tokens
         self._mark(session_key, **changes)
 
     def set_model_override(self, session_key: str, override: dict[str, str] | None) -> None:
-        """Have a chat answered by another model."""
+        """Set the model of a chat."""
         self._mark(session_key, model_override=override)
 
     def _mark(self, session_key: str, **changes: object) -> bool:
@@ -480,7 +483,7 @@ class SessionStore:
             return True
 
     def prune_old_entries(self, max_age_days: int) -> int:
-        """Forget the routes of chats that were silent for so long; returns how many."""
+        """Delete the routes of chats that were not used for so long; return how many."""
         if max_age_days <= 0:
             return 0
         self._ensure_loaded()
@@ -505,107 +508,105 @@ class SessionStore:
                 self._ensure_loaded_locked()
 
     def _ensure_loaded_locked(self) -> None:
-        """Read the routes, and from the mirror those that the store does not know."""
+        """Read the routes, and from the file those that are not in the store."""
         if self._loaded:
             return
         rows = self._db.read(routes.load, self._scope) if self._db is not None else {}
         for key, row in rows.items():
-            self._take(key, lambda row=row: _said(row))
-        self._stored = set(self._entries)  # a row that cannot be read is not ours to delete
-        for key, said in self._routes_file.read().items():
+            self._add(key, lambda row=row: _entry_fields(row))
+        self._stored = set(
+            self._entries
+        )  # also rows that cannot be read, which are not ours to delete
+        for key, fields in self._routes_file.read().items():
             if key not in rows:
-                self._take(key, lambda said=said: said)
+                self._add(key, lambda fields=fields: fields)
         self._loaded = True
 
-    def _take(self, key: str, said: Callable[[], Any]) -> None:
-        """One entry; one that cannot be read is left out and the others are not."""
+    def _add(self, key: str, read: Callable[[], Any]) -> None:
+        """Add an entry, unless it cannot be read."""
         try:
-            self._entries[key] = SessionEntry.from_dict({**said(), "session_key": key})
+            self._entries[key] = SessionEntry.from_dict({**read(), "session_key": key})
         except (AttributeError, KeyError, TypeError, ValueError, msgspec.DecodeError):
-            logger.warning("the route %r cannot be read and is left out", key)
+            logger.warning("Route %r cannot be read and is ignored", key)
 
     @property
     def _scope(self) -> str:
-        """Whose routes these are: those of the home have no name, others that of their folder."""
+        """The scope of the routes: empty for those of the home, else their folder."""
         is_own = self._db is not None and self.sessions_dir == self.config.sessions_dir
         return "" if is_own else str(self.sessions_dir.resolve())
 
     def _save(self, session_key: str | None = None) -> None:
-        """Tell the store what changed: one entry, or all of them. The mirror follows."""
+        """Store one changed entry, or all of them; the file follows."""
         if self._db is None:
             self._routes_file.now()
             return
         if session_key is not None:
-            self._changed.add(session_key)  # what cannot be saved now is saved with the next one
+            self._changed.add(session_key)  # what cannot be stored now is stored with the next one
             changed: Iterable[str] = (session_key,)
         else:
             changed = self._changed | (self._entries.keys() - self._stored)
-            gone = self._stored - self._entries.keys()
-            if gone:
-                self._db.write(routes.delete, gone, scope=self._scope)
-                self._stored -= gone
+            deleted = self._stored - self._entries.keys()
+            if deleted:
+                self._db.write(routes.delete, deleted, scope=self._scope)
+                self._stored -= deleted
         entries = [self._entries[key] for key in changed if key in self._entries]
         if entries:
             pairs = [(self._route(entry), entry.session_id) for entry in entries]
             self._db.write(routes.save_all, pairs)
-        self._noted([entry.session_key for entry in entries])
+        self._mark_stored([entry.session_key for entry in entries])
         self._changed.difference_update(list(changed))
 
-    def _noted(self, keys: Collection[str]) -> None:
-        """The store has these routes as they are; the mirror follows."""
+    def _mark_stored(self, keys: Collection[str]) -> None:
+        """Record that these routes are stored; the file follows."""
         self._stored.update(keys)  # `|=` with keys would copy them all
         self._changed.difference_update(keys)
         if self.config.write_sessions_json:
             self._routes_file.soon()
 
     def _route(self, entry: SessionEntry) -> Route:
-        said = encode(entry.to_dict())
-        return Route(entry.session_key, said, self._scope, expired=entry.expiry_finalized)
+        fields = encode(entry.to_dict())
+        return Route(entry.session_key, fields, self._scope, expired=entry.expiry_finalized)
 
     def save_changes(self) -> None:
-        """Tell the store of small changes that were not worth a write of their own."""
+        """Store small changes that were not worth a write of their own."""
         with self._lock:
             if self._changed:
                 self._save()
 
     def close(self) -> None:
-        """Write what is still to be written."""
+        """Store and write pending changes."""
         self.save_changes()
         self._routes_file.close()
 
 
 def _opened() -> Store | None:
-    """The store of the home; without one the file alone keeps the routes."""
+    """Open the store of the home; without one the file alone keeps the routes."""
     try:
         return hermes_state.SessionDB()
     except StoreError:
-        logger.exception("the store cannot be opened; routes are kept in the file alone")
+        logger.exception("Could not open the store; routes are kept in the file alone")
         return None
 
 
-def _said(row: Row) -> dict[str, Any]:
-    """A stored route in the form of the file; its columns count."""
-    said = msgspec.json.decode(row["entry"], type=dict[str, Any])
+def _entry_fields(row: Row) -> dict[str, Any]:
+    """Return a stored route in the form of the file; its columns have precedence."""
+    fields = msgspec.json.decode(row["entry"], type=dict[str, Any])
     moment = _local(row["updated_at"]).isoformat()
     columns = {"session_id": row["session_id"], "expiry_finalized": bool(row["expired"])}
-    return {"created_at": moment, "updated_at": moment, **said, **columns}
+    return {"created_at": moment, "updated_at": moment, **fields, **columns}
 
 
 def _none(_session_key: str) -> bool:
     return False
 
 
-def _differ(one: str | None, other: str | None) -> bool:
-    """Whether two are known and not the same."""
-    return bool(one) and bool(other) and one != other
-
-
-def _nothing(_old: SessionEntry, _new: SessionEntry) -> None:
-    """Nobody wants to be told."""
+def _differ(first: str | None, second: str | None) -> bool:
+    """Return whether two people are known and not the same."""
+    return bool(first) and bool(second) and first != second
 
 
 def now_local() -> datetime:
-    """The time of entries: local, without a zone."""
+    """Return the time for entries: local, without a zone."""
     return _local(clock.now())
 
 

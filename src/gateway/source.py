@@ -1,4 +1,4 @@
-"""Where a message comes from, and the key of the conversation that it belongs to."""
+"""SessionSource: the chat and the sender of a message, and the session key of its conversation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ _WHEN_SET = (
 
 
 _SESSION = "session:"
-"""What the id of a chat begins with that is a session, as programs name one."""
+"""Prefix of the id of a chat that is one session, as programs name it."""
 
 
 @dataclass(slots=True)
 class SessionSource:
-    """A chat, and who speaks in it."""
+    """A chat, and the person who writes in it."""
 
     platform: Platform
     chat_id: str
@@ -35,7 +35,7 @@ class SessionSource:
     thread_id: str | None = None
     chat_topic: str | None = None
     user_id_alt: str | None = None
-    """The stable id of somebody whose visible one may change."""
+    """The stable id of a person whose visible id may change."""
     chat_id_alt: str | None = None
     is_bot: bool = False
     scope_id: str | None = None
@@ -52,21 +52,21 @@ class SessionSource:
 
     @property
     def person(self) -> str | None:
-        """Who speaks, by the id that stays."""
+        """The stable id of the person."""
         return self.user_id_alt or self.user_id
 
     @property
     def is_session(self) -> bool:
-        """Whether the chat is one session, and so never in another one."""
+        """Return whether the chat is one session, which never changes."""
         return self.chat_id.startswith(_SESSION)
 
     @property
     def session_id(self) -> str:
-        """The session that the chat is; empty when it is none."""
+        """The session that the chat is; empty for other chats."""
         return self.chat_id.removeprefix(_SESSION) if self.is_session else ""
 
     def of_session(self, session_id: str) -> "SessionSource":
-        """The same person in the chat that is this session."""
+        """Return the same person in the chat that is this session."""
         return replace(self, chat_id=f"{_SESSION}{session_id}")
 
     @property
@@ -75,30 +75,30 @@ class SessionSource:
 
     @property
     def description(self) -> str:
-        """The chat in words."""
+        """A description of the chat for people."""
         name = self.chat_name or self.user_name or self.chat_id
         kind = "direct chat with" if not self.is_group else f"{self.chat_type}"
         thread = f", thread {self.thread_id}" if self.thread_id else ""
         return f"{self.platform.value}: {kind} {name}{thread}"
 
     def to_dict(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"platform": self.platform.value}
-        said |= {name: getattr(self, name) for name in _ALWAYS}
-        said |= {name: getattr(self, name) for name in _WHEN_SET if getattr(self, name)}
+        fields: dict[str, Any] = {"platform": self.platform.value}
+        fields |= {name: getattr(self, name) for name in _ALWAYS}
+        fields |= {name: getattr(self, name) for name in _WHEN_SET if getattr(self, name)}
         if self.scope_id:
-            said["guild_id"] = self.scope_id
-        return said
+            fields["guild_id"] = self.scope_id
+        return fields
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "SessionSource":
         """Read what `to_dict` wrote; raises KeyError.
 
-        A platform that is switched off is one all the same: what came from it is still to be answered.
+        A platform may be switched off: its messages are still answered.
         """
-        known = {name: data[name] for name in (*_ALWAYS, *_WHEN_SET) if data.get(name) is not None}
-        known["chat_id"] = str(data["chat_id"])
-        known.setdefault("scope_id", data.get("guild_id"))
-        return cls(platform=Platform.register(str(data["platform"])), **known)
+        fields = {name: data[name] for name in (*_ALWAYS, *_WHEN_SET) if data.get(name) is not None}
+        fields["chat_id"] = str(data["chat_id"])
+        fields.setdefault("scope_id", data.get("guild_id"))
+        return cls(platform=Platform.register(str(data["platform"])), **fields)
 
 
 def build_session_key(
@@ -107,14 +107,14 @@ def build_session_key(
     thread_sessions_per_user: bool = False,
     profile: str | None = None,
 ) -> str:
-    """The key of the conversation that a message from there belongs to."""
+    """Return the session key of a message."""
     space = profile if profile and profile != "default" else "main"
     parts = ["agent", space, source.platform.value]
     if not source.is_group:
         where = source.chat_id or source.person
-        parts += ["dm", *(one for one in (where, source.thread_id) if one)]
+        parts += ["dm", *filter(None, (where, source.thread_id))]
         return ":".join(parts)
-    parts += [one for one in (source.chat_type, source.chat_id, source.thread_id) if one]
+    parts += filter(None, (source.chat_type, source.chat_id, source.thread_id))
     is_own = group_sessions_per_user and (thread_sessions_per_user or not source.thread_id)
     if is_own and source.person:
         parts.append(source.person)
@@ -124,7 +124,7 @@ def build_session_key(
 def fields_of(
     source: SessionSource, *, group_sessions_per_user: bool, thread_sessions_per_user: bool
 ) -> dict[str, Any]:
-    """What the session of a chat says about whose it is; one that a group shares is nobody's."""
+    """Return the owner fields of a chat's session; one that a group shares has no owner."""
     is_shared = is_shared_multi_user_session(
         source,
         group_sessions_per_user=group_sessions_per_user,
@@ -142,7 +142,7 @@ def fields_of(
 def is_shared_multi_user_session(
     source: SessionSource, *, group_sessions_per_user: bool, thread_sessions_per_user: bool
 ) -> bool:
-    """Whether several people speak in the conversation that the source belongs to."""
+    """Return whether the conversation of a chat has several people."""
     if not source.is_group:
         return False
     if source.thread_id:

@@ -1,8 +1,7 @@
-"""The gateway process as others see it: its pid, and what it said about itself last.
+"""The status of the gateway process, in files: its pid and its last reported state.
 
-`gateway.pid` is there while a gateway runs in this home, and `gateway.lock` is locked and names it as
-well; the file `gateway_state.json` stays. Where these cannot be written no gateway starts; one that
-runs goes on.
+`gateway.pid` exists while a gateway runs in this home; `gateway.lock` is locked and names the process as
+well; `gateway_state.json` stays. A gateway that cannot write them does not start; a running one goes on.
 """
 
 import contextlib
@@ -27,17 +26,17 @@ logger = logging.getLogger(__name__)
 
 State = Literal["starting", "running", "draining", "stopped", "startup_failed", "degraded"]
 ALIVE: tuple[State, ...] = ("running", "draining", "degraded")
-"""What a gateway says of itself between its start and its end; one that is gone and says so crashed."""
+"""States between start and end; a dead process in one of them has crashed."""
 _OVER: tuple[State, ...] = ("stopped", "startup_failed")
 DEGRADED = 4
 """The exit status of commands that find a gateway running without one of its platforms."""
 _KIND = "hermes-gateway"
 _home: list[LockFile] = []
 """The lock of the home, while this process has it."""
-_told: dict[Path, dict[str, Any]] = {}
-"""What this process said about itself last, by its file, which is made whole of it when it is lost."""
+_written: dict[Path, dict[str, Any]] = {}
+"""The last status of this process, by its file, to restore one that is lost."""
 _writing = threading.Lock()
-"""Platforms say how they do from several threads."""
+"""Platforms report their state from several threads."""
 
 
 def pid_file() -> Path:
@@ -53,7 +52,7 @@ def lock_file() -> Path:
 
 
 def write_pid_file() -> None:
-    """Say that this process is the gateway of the home.
+    """Record that this process is the gateway of the home.
 
     Raises UsageError when another one is, and StoreError when it cannot be written.
     """
@@ -67,15 +66,15 @@ def write_pid_file() -> None:
 
 
 def _record() -> bytes:
-    """This process as the gateway of the home."""
+    """Return the record of this process."""
     record = {"pid": os.getpid(), "kind": _KIND, "start_time": lease.process_name()}
     return msgspec.json.encode(record)
 
 
 def _take_home() -> None:
-    """Take the lock of the home, which ends with its process, whatever ends that.
+    """Acquire the lock of the home, which ends with its process.
 
-    Its holder is written into it as well, so that it is known also when `gateway.pid` is lost.
+    It names its holder too, in case `gateway.pid` is lost.
     """
     lock = LockFile(lock_file())
     try:
@@ -86,7 +85,7 @@ def _take_home() -> None:
         who = get_running_pid()
         raise UsageError(
             f"A gateway runs in this home already{f', as process {who}' if who else ''}.",
-            fix="hermes gateway stop ends it; hermes gateway run --replace takes over.",
+            fix="Stop it with: hermes gateway stop. To take over: hermes gateway run --replace",
         ) from None
     _home.append(lock)
     with contextlib.suppress(OSError):  # a full disk: then `gateway.pid` cannot be written either
@@ -94,12 +93,12 @@ def _take_home() -> None:
 
 
 def remove_pid_file() -> None:
-    """Say that no gateway runs any more, when it was this process."""
+    """Remove the pid file and release the lock, if this process is the gateway."""
     try:
         if _read(pid_file()).get("pid") == os.getpid():
             pid_file().unlink(missing_ok=True)
-    except OSError as error:  # whoever reads it sees that its process is gone
-        logger.warning("%s stays: %s", pid_file(), error)
+    except OSError as error:  # readers see that its process has ended
+        logger.warning("Could not remove %s: %s", pid_file(), error)
     _leave_home()
 
 
@@ -112,13 +111,13 @@ def _leave_home() -> None:
 
 
 def get_running_pid() -> int | None:
-    """The process of the gateway in this home; None when none runs."""
+    """Return the process id of the gateway in this home; None when none runs."""
     named = (_alive(_read(path)) for path in (pid_file(), lock_file()))
     return next((pid for pid in named if pid is not None), None)
 
 
 def _alive(record: dict[str, Any]) -> int | None:
-    """The process of a record, when it says whole which one that is, and it has not ended."""
+    """Return the process id of a record, if the record is complete and the process alive."""
     pid, name = record.get("pid"), str(record.get("start_time", ""))
     if not isinstance(pid, int) or f":{pid}:" not in name or lease.is_gone(f"{name}:0"):
         return None
@@ -139,12 +138,12 @@ def write_runtime_status(
     error_code: str | None = None,
     error_message: str | None = None,
 ) -> None:
-    """Say something about the gateway; what is not said stays as it was.
+    """Update the status file; values that are not given stay as they are.
 
     Raises StoreError and ConfigError when it is starting and that cannot be written.
     """
     now = datetime.fromtimestamp(clock.now(), UTC).isoformat()
-    given = {
+    changes = {
         "pid": os.getpid(),
         "kind": _KIND,
         "gateway_state": gateway_state,
@@ -152,64 +151,64 @@ def write_runtime_status(
         "active_agents": active_agents,
         "updated_at": now,
     }
-    told = {
+    platform_status = {
         "state": platform_state,
         "error_code": error_code,
         "error_message": redact(error_message) if error_message else error_message,
         "updated_at": now,
     }
     with _writing:
-        said = _last_told() if gateway_state != "starting" else {}
-        said |= {name: value for name, value in given.items() if value is not None}
+        values = _last_status() if gateway_state != "starting" else {}
+        values |= {name: value for name, value in changes.items() if value is not None}
         if platform is not None:
-            said.setdefault("platforms", {})[platform] = told
+            values.setdefault("platforms", {})[platform] = platform_status
         if gateway_state in _OVER:
-            said["platforms"] = _left(said.get("platforms", {}), now)
-        _told[state_file()] = said
+            values["platforms"] = _after_end(values.get("platforms", {}), now)
+        _written[state_file()] = values
         try:
-            _write(state_file(), msgspec.json.format(msgspec.json.encode(said)))
+            _write(state_file(), msgspec.json.format(msgspec.json.encode(values)))
         except HermesError as error:
             if gateway_state == "starting":
                 raise
-            logger.warning("what the gateway does now is not told: %s", error)
+            logger.warning("Could not write gateway_state.json: %s", error)
 
 
-def _last_told() -> dict[str, Any]:
-    """What this process said last; before it said anything, what the last gateway did."""
-    return _told.get(state_file()) or read_runtime_status()
+def _last_status() -> dict[str, Any]:
+    """Return the last status of this process, else of the last gateway."""
+    return _written.get(state_file()) or read_runtime_status()
 
 
-def is_told() -> bool:
-    """Whether the file says what this process said last; it may be lost, or one from elsewhere.
+def is_written() -> bool:
+    """Return whether the file has the last status of this process; it may be lost or foreign.
 
-    Of a home that is gone nobody is told.
+    A deleted home counts as written.
     """
     with _writing:
-        is_gone = not state_file().parent.exists()
-        return is_gone or read_runtime_status() == _told.get(state_file())
+        is_deleted = not state_file().parent.exists()
+        return is_deleted or read_runtime_status() == _written.get(state_file())
 
 
-def _left(platforms: dict[str, dict[str, Any]], now: str) -> dict[str, dict[str, Any]]:
-    """Platforms whose gateway is over: only one that failed for good is still what it was."""
+def _after_end(platforms: dict[str, dict[str, Any]], now: str) -> dict[str, dict[str, Any]]:
+    """Return the platforms of a gateway that has ended: disconnected, unless they failed for good."""
     over = {"state": "disconnected", "updated_at": now}
     return {
-        name: one if one["state"] == "failed" else {**one, **over}
-        for name, one in platforms.items()
+        name: each if each["state"] == "failed" else {**each, **over}
+        for name, each in platforms.items()
     }
 
 
 def read_runtime_status() -> dict[str, Any]:
-    """What the gateway said about itself last."""
+    """Return the last status of the gateway."""
     return _read(state_file())
 
 
 def not_connected() -> dict[str, str]:
-    """Why each platform is not connected that is not, as the gateway said last."""
+    """Return why platforms are not connected, by platform, from the last status."""
     platforms: dict[str, dict[str, Any]] = read_runtime_status().get("platforms", {})
     return {
-        name: one["error_message"] or one["state"]
-        for name, one in platforms.items()
-        if one["state"] != "connected"
+        name: each["error_message"] or each["state"]
+        for name, each in platforms.items()
+        if each["state"] != "connected"
     }
 
 
@@ -221,11 +220,11 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def unwritable(path: Path, error: OSError) -> StoreError:
-    """That a file of the gateway cannot be written, in words."""
+    """Return the error for a file that cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        fix = "Make room on this disk, and start the gateway again."
+        fix = "Free space on this disk, and start the gateway again."
         return StoreFullError(f"{path} cannot be written: {error.strerror}.", fix=fix)
-    fix = f"See to it that you may write in {path.parent}, and start the gateway again."
+    fix = f"Check the permissions of {path.parent}, and start the gateway again."
     return StoreIOError(f"{path} cannot be written: {error.strerror}.", fix=fix)
 
 

@@ -1,4 +1,4 @@
-"""Watch whether the store works: health reports it, and nobody waits for a store that is gone."""
+"""StoreMonitor: checks the store for health, and so that no request waits for one that is lost."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class StoreMonitor:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._check: asyncio.Future[None] | None = None
-        """The check that runs, or the last one."""
+        """The running check, or the last one."""
         self._checked_at = 0.0
         self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -51,10 +51,10 @@ class StoreMonitor:
             ) from None
 
     def _begin_check(self) -> asyncio.Future[None]:
-        """Check in a thread of its own: those of the gateway may all wait for the store."""
+        """Check in a new thread: those of the gateway may all be waiting for the store."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[None] = loop.create_future()
-        outcome.add_done_callback(lambda done: done.exception())  # nobody may be there to see it
+        outcome.add_done_callback(lambda done: done.exception())  # nobody may await it
 
         def settle(error: Exception | None) -> None:
             if error is None:
@@ -74,13 +74,13 @@ class StoreMonitor:
         return outcome
 
     async def watch(self) -> None:
-        """Look again and again whether the store is still at its place; ends when it is gone."""
+        """Check from time to time whether the store file exists; end when it is gone."""
         while not self._lost.done():
             await asyncio.sleep(_WATCH_INTERVAL_S)
             try:
                 await run_blocking(self._store.check_file)
             except StoreGoneError as error:
-                logger.critical("the store is gone: %s", error)
+                logger.critical("The store is gone: %s", error)
                 self._lost.set_exception(error)
                 self._lost.exception()
             except (StoreError, OSError, RuntimeError) as error:  # no memory; it is tried again
@@ -99,7 +99,7 @@ class StoreMonitor:
 
 
 def _failure_of(store: Store) -> Exception | None:
-    """Use the store; returns why it does not work."""
+    """Use the store; return its error."""
     try:
         store.write(meta.put, _KEY, f"{clock.now():.0f}")
         store.read(meta.get, _KEY)

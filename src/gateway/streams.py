@@ -1,7 +1,7 @@
-"""Streams: a reply is shown while it is written, in one message that is edited until it is the reply.
+"""Streams: drafts show replies while they are written; edits turn a draft into its reply.
 
-A draft is noted in the store before it is sent. The last edit is the delivery of the reply itself, so
-the two cannot disagree. A draft that fails harms nobody: the reply is then sent as a message.
+A draft is stored before it is sent. Its last edit is the delivery of the reply, so the two cannot
+disagree. When a draft fails, the reply is sent as a message.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ from hermes_state.values import Row
 
 logger = logging.getLogger(__name__)
 
-_LEAST = 24
+_MIN_DRAFT = 24
 """Characters that are worth a first message."""
 _CURSOR = " ▉"
 _STOPPED = "⏹ Stopped."
-_SETTLING_TRIES = 3
-_SETTLE_AGAIN_S = 2.0
+_MAX_SETTLE_ATTEMPTS = 3
+_SETTLE_RETRY_DELAY_S = 2.0
 
 
 def draft_key(turn_id: str) -> str:
-    """The name under which a turn's draft is sent."""
+    """Return the name of a turn's draft."""
     return f"draft:{turn_id}"
 
 
 class Streams:
-    """The drafts of the turns that run here."""
+    """The drafts of the turns that run in this process."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Streams:
         self._is_on = is_on
         self._open: dict[str, _Stream] = {}
         self._settling: dict[str, asyncio.Task[None]] = {}
-        """What is done about the drafts of turns that have ended here, by turn."""
+        """Tasks that finish the drafts of ended turns, by turn."""
 
     def begin(self, turn_id: str, target: ReplyTarget, loop: asyncio.AbstractEventLoop) -> None:
-        """Show what this turn writes; from the thread that it runs in."""
+        """Open the stream of a turn; called in its thread."""
         adapter = self._adapters().get(target.source.platform.value)
         if adapter is None or adapter.abilities.answers_in_place or turn_id in self._open:
             return
-        # What is shown early no plugin could rewrite or drop any more.
+        # A plugin could not rewrite or drop a text that is shown early.
         is_shown = self._is_on and not plugins.has_hook("pre_send") and adapter.abilities.can_edit
         if not is_shown and not adapter.abilities.has_typing:
             return
@@ -76,13 +76,13 @@ class Streams:
         loop.call_soon_threadsafe(stream.start)
 
     def report(self, turn_id: str, event: Event) -> None:
-        """Something happened in a turn; from the thread that it runs in."""
+        """Handle an event of a turn; called in its thread."""
         stream = self._open.get(turn_id)
         if stream is not None:
             stream.report(event)
 
     def end(self, turn_id: str, loop: asyncio.AbstractEventLoop) -> None:
-        """A turn is not run any more; from the thread that it ran in."""
+        """Close the stream of a turn that has ended; called in its thread."""
         if turn_id in self._open and not loop.is_closed():
             loop.call_soon_threadsafe(self._ended, turn_id)
 
@@ -99,7 +99,7 @@ class Streams:
             task.add_done_callback(lambda _task: self._settling.pop(turn_id, None))
 
     def stopped(self, turn_id: str, platform: str, loop: asyncio.AbstractEventLoop) -> None:
-        """A turn was stopped: what a process before us has shown of it, nobody here may have in hand."""
+        """Finish the draft of a stopped turn that an earlier process showed."""
         if turn_id not in self._open and not loop.is_closed():
             loop.call_soon_threadsafe(self._look_for_left, turn_id, platform)
 
@@ -108,9 +108,7 @@ class Streams:
         task.add_done_callback(lambda _task: self._settling.pop(f"left:{turn_id}", None))
 
     async def settle_left(self, platform: str) -> None:
-        """Take the cursor from drafts that no reply follows and whose process was killed; what stood in
-        them is not known any more.
-        """
+        """Remove the cursor from drafts of killed processes without a reply; their text is lost."""
         adapter = self._adapters().get(platform)
         if adapter is None or not adapter.abilities.can_edit:
             return
@@ -120,10 +118,10 @@ class Streams:
                     metadata: SendMetadata = {"key": f"turn:{row['turn_id']}:0"}
                     await _settle(self._store, adapter, row, _STOPPED, metadata)
         except Exception:
-            logger.exception("the drafts of stopped turns stay as they are on %s", platform)
+            logger.exception("%s: could not finish the drafts of stopped turns", platform)
 
     async def closed(self, turn_id: str) -> None:
-        """Wait until nothing more is written to a turn's draft."""
+        """Wait until the draft of a turn is not edited any more."""
         stream = self._open.get(turn_id)
         if stream is not None:
             await stream.close()
@@ -131,7 +129,7 @@ class Streams:
 
 
 class _Stream:
-    """One turn's draft, and the sign that somebody is writing."""
+    """The draft of one turn, and its typing indicator."""
 
     def __init__(
         self,
@@ -155,9 +153,9 @@ class _Stream:
             self._metadata["thread_id"] = place.thread_id
         self._edits = edits
         self._text = ""
-        self._shown = ""
+        self._draft_text = ""
         self._message_id: str | None = None
-        self._is_told = False
+        self._is_signaled = False
         self._is_over = False
         self._is_stopped = False
         self._news = asyncio.Event()
@@ -165,7 +163,7 @@ class _Stream:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to show; in the event loop."""
+        """Start the tasks; called in the event loop."""
         if self._is_over:
             return
         if self._edits:
@@ -174,7 +172,7 @@ class _Stream:
             self._tasks.append(asyncio.create_task(self._type()))
 
     def report(self, event: Event) -> None:
-        """Take in what happened, in the thread of the turn; the loop is not woken for each word."""
+        """Handle an event in the thread of the turn; the loop is not woken for each word."""
         is_end = isinstance(event, TurnEnded)
         if is_end:
             self._is_stopped = event.status == "interrupted"
@@ -188,26 +186,26 @@ class _Stream:
             self._text = event.text if event.tool_calls else self._text
         elif isinstance(event, ToolStarted):
             self._text = f"{closed(self._text.rstrip())}\n\n_{event.name} …_\n\n".lstrip()
-        if (is_end or not self._is_told) and not self._loop.is_closed():
-            self._is_told = True
+        if (is_end or not self._is_signaled) and not self._loop.is_closed():
+            self._is_signaled = True
             self._loop.call_soon_threadsafe(self.stop if is_end else self._news.set)
 
     def stop(self) -> None:
-        """Begin to show nothing more; in the event loop."""
+        """Stop editing; called in the event loop."""
         self._is_over = True
         self._news.set()
         for pause in self._pauses:
             _let_go(pause)
 
     def when_quiet(self, do: Callable[[], None]) -> None:
-        """Do something once nothing more is on its way to the platform."""
+        """Call a function once no request to the platform is running."""
         if under_way := self._under_way():
             under_way[0].add_done_callback(lambda _task: self.when_quiet(do))
         else:
             do()
 
     async def close(self) -> None:
-        """Stop showing. What is on its way to the platform is waited for, not cut."""
+        """Stop editing; wait for running requests."""
         self.stop()
         if under_way := self._under_way():
             await asyncio.gather(*under_way, return_exceptions=True)
@@ -217,22 +215,22 @@ class _Stream:
 
     @property
     def may_have_draft(self) -> bool:
-        """Whether a draft may be left: one was shown here, or by an earlier process before a stop."""
+        """Return whether there may be a draft: shown here, or by an earlier process before a stop."""
         return self._message_id is not None or self._is_stopped
 
     async def settle(self) -> None:
-        """Take the cursor from a draft that no reply follows: its turn was stopped."""
+        """Remove the cursor from the draft of a stopped turn that no reply follows."""
         try:
             draft = await run_blocking(lambda: self._store.read(draft_ledger.find, self._turn_id))
             if draft is None or not draft["message_id"] or await run_blocking(self._is_followed):
                 return
-            text = self._fitting(self._shown) if self._shown else _STOPPED
+            text = self._fitting(self._draft_text) if self._draft_text else _STOPPED
             await _settle(self._store, self._adapter, draft, text, self._metadata)
         except Exception:
-            logger.exception("the draft of %s stays as it is", self._turn_id)
+            logger.exception("Could not finish the draft of turn %s", self._turn_id)
 
     def _is_followed(self) -> bool:
-        """Whether a reply becomes of the draft, now or when the turn goes on."""
+        """Return whether the draft becomes a reply, now or when the turn resumes."""
         row = self._store.read(turns.find, self._turn_id)
         is_open = row is not None and row["ended_at"] is None
         return is_open or bool(self._store.read(outbox.of_turn, self._turn_id))
@@ -243,8 +241,8 @@ class _Stream:
             while not self._is_over:
                 await self._news.wait()
                 self._news.clear()
-                self._is_told = False
-                if len(self._text) < _LEAST or self._is_over or self._text == self._shown:
+                self._is_signaled = False
+                if len(self._text) < _MIN_DRAFT or self._is_over or self._text == self._draft_text:
                     continue
                 if not await self._put(self._text):
                     return
@@ -257,7 +255,7 @@ class _Stream:
             self._news.set()  # looked at again, also when the model falls silent now
             return True  # a draft must not overtake what was said before it
         first = self._fitting(text) + _CURSOR
-        self._shown = text
+        self._draft_text = text
         if self._message_id is not None:
             result = await self._adapter.edit_message(
                 self._chat_id, self._message_id, first, self._metadata
@@ -268,16 +266,16 @@ class _Stream:
         return await self._open(first)
 
     def _is_behind(self) -> bool:
-        """Whether earlier replies are still on their way to the chat."""
+        """Return whether earlier replies are still being sent to the chat."""
         platform = self._adapter.platform.value
         return self._store.read(outbox.is_open, platform, self._chat_id)
 
     def _fitting(self, text: str) -> str:
-        """As much of a text as one message holds with the cursor."""
+        """Return as much of a text as fits one message with the cursor."""
         abilities = self._adapter.abilities
         room = abilities.text_limit - abilities.measure(_CURSOR)
-        shown = reply_attachments.without(text) if abilities.can_send_files else text
-        return split(shown or text, room, abilities.measure)[0]
+        visible = reply_attachments.without(text) if abilities.can_send_files else text
+        return split(visible or text, room, abilities.measure)[0]
 
     async def _open(self, text: str) -> bool:
         turn_id = self._turn_id
@@ -286,7 +284,7 @@ class _Stream:
                 draft_ledger.begin, turn_id, self._adapter.platform.value, self._chat_id
             )
         )
-        if not is_first:  # of an earlier attempt at this turn
+        if not is_first:  # it is of an earlier attempt at this turn
             row = await run_blocking(lambda: self._store.read(draft_ledger.find, turn_id))
             self._message_id = row["message_id"] if row is not None else None
             return self._message_id is not None
@@ -300,7 +298,7 @@ class _Stream:
         return result.success
 
     def _is_surely_not_there(self, result: SendResult) -> bool:
-        """Whether a draft need not be looked for; where its key folds it, a vain look is harmless."""
+        """Return whether a draft certainly does not exist; `same` makes a vain check harmless."""
         if self._adapter.abilities.resend == "same":
             return result.error_kind in ("refused", "too_long", "rate_limited")
         return result.error_kind != "unsure"
@@ -310,15 +308,15 @@ class _Stream:
             try:
                 await self._adapter.send_typing(self._chat_id, self._metadata)
             except Exception:
-                logger.debug("typing could not be shown", exc_info=True)
+                logger.debug("Could not show typing", exc_info=True)
             await self._pause(self._adapter.abilities.typing_every_s)
         try:
             await self._adapter.stop_typing(self._chat_id, self._metadata)
         except Exception:
-            logger.debug("typing could not be ended", exc_info=True)
+            logger.debug("Could not stop typing", exc_info=True)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not past the end."""
+        """Wait, at most until the end of the stream."""
         if self._is_over:
             return
         pause: asyncio.Future[None] = self._loop.create_future()
@@ -334,13 +332,13 @@ class _Stream:
 async def _settle(
     store: Store, adapter: BasePlatformAdapter, draft: Row, text: str, metadata: SendMetadata
 ) -> None:
-    """Give a draft its last words; one that cannot be edited for long is looked at by the next start."""
-    for _ in range(_SETTLING_TRIES):
+    """Give a draft its final text; one that cannot be edited now is left to the next start."""
+    for _ in range(_MAX_SETTLE_ATTEMPTS):
         result = await adapter.edit_message(draft["chat_id"], draft["message_id"], text, metadata)
         if not result.retryable:
             await run_blocking(lambda: store.write(draft_ledger.drop, draft["turn_id"]))
             return
-        await asyncio.sleep(result.retry_after or _SETTLE_AGAIN_S)
+        await asyncio.sleep(result.retry_after or _SETTLE_RETRY_DELAY_S)
 
 
 def _let_go(pause: asyncio.Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""Supervision of one platform: connected, or trying again; only what cannot get better ends it."""
+"""Supervisor: keeps one platform connected; only a fatal error ends it."""
 
 import asyncio
 import logging
@@ -15,8 +15,8 @@ from hermes_core.errors import describe_error
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_WAIT_S = 60.0
-_DISCONNECT_S = 5.0
+_MAX_RETRY_DELAY_S = 60.0
+_DISCONNECT_TIMEOUT_S = 5.0
 
 
 class Supervisor:
@@ -27,14 +27,14 @@ class Supervisor:
         manifest: Manifest,
         make: Callable[[], BasePlatformAdapter],
         ingress: Ingress,
-        on_connected: Callable[[str], Awaitable[None]],
+        on_connected: Callable[[str, BasePlatformAdapter], Awaitable[None]],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.manifest = manifest
         self.adapter: BasePlatformAdapter | None = None
         """The adapter while it is connected."""
         self.settled = asyncio.Event()
-        """Whether the first attempt has come to an end, one way or the other."""
+        """Set when the first attempt has ended, either way."""
         self.error: PlatformError | None = None
         self._make = make
         self._ingress = ingress
@@ -42,30 +42,30 @@ class Supervisor:
         self._on_change = on_change
         self._prepared: BasePlatformAdapter | None = None
         self._is_reached = False
-        """Whether the life that is, or was the last, began with a connection."""
+        """Whether the last attempt connected."""
 
     def prepare(self) -> None:
-        """Make the adapter of the first life; what fails now is told when that begins."""
+        """Make the first adapter; a failure is reported by `run`."""
         try:
             self._prepared = self._make()
         except BaseException as error:
             if is_of_a_person(error):
                 raise
-            logger.debug("%s is not made yet", self.manifest.name, exc_info=True)
+            logger.debug("Platform %s not made yet", self.manifest.name, exc_info=True)
 
     async def run(self) -> None:
-        """Connect, and connect again, until cancelled or until it is no use."""
+        """Connect, and reconnect, until cancelled or until a fatal error."""
         failures = 0
         try:
-            await self._tell("connecting", None)
+            await self._report("connecting", None)
             while True:
                 began = asyncio.get_running_loop().time()
                 error = await self._end_of_life()
-                await self._tell_failure(error)
+                await self._report_failure(error)
                 if error.is_fatal:
                     return
                 lasted = asyncio.get_running_loop().time() - began
-                failures = 1 if lasted > _LONGEST_WAIT_S else failures + 1
+                failures = 1 if lasted > _MAX_RETRY_DELAY_S else failures + 1
                 wait_s = _wait(failures)
                 self._log(logging.INFO, "platform is tried again", seconds=round(wait_s, 3))
                 await asyncio.sleep(wait_s)
@@ -73,7 +73,7 @@ class Supervisor:
             self.settled.set()
 
     async def _end_of_life(self) -> PlatformError:
-        """Connect and live; returns why it is over, whatever an adapter raises."""
+        """Connect and wait for the end of the connection; return the error that ended it."""
         task = own_task()
         try:
             return await self._live(is_reconnect=self.settled.is_set())
@@ -82,11 +82,11 @@ class Supervisor:
         except BaseException as error:
             if is_end_of(task, error):
                 raise
-            logger.exception("%s failed", self.manifest.name)
+            logger.exception("Platform %s failed", self.manifest.name)
             return PlatformError(f"Something went wrong: {describe_error(error)}.")
 
     async def _live(self, *, is_reconnect: bool) -> PlatformError:
-        """One life of a connection: until it is lost, for the reason that is returned."""
+        """Connect and wait until the connection is lost; return the reason."""
         self._is_reached = False
         adapter = self._prepared or self._make()
         self._prepared = None
@@ -101,26 +101,28 @@ class Supervisor:
             await called(adapter.connect, is_reconnect=is_reconnect)
             self.adapter, self.error, self._is_reached = adapter, None, True
             self._log(logging.INFO, "platform connected", is_reconnect=is_reconnect)
-            await self._tell("connected", None)
-            await self._on_connected(self.manifest.name)
+            await self._report("connected", None)
+            await self._on_connected(self.manifest.name, adapter)
             self.settled.set()
             return await losses.get()
         finally:
             self.adapter = None
             try:
-                async with asyncio.timeout(_DISCONNECT_S):
+                async with asyncio.timeout(_DISCONNECT_TIMEOUT_S):
                     await called(adapter.disconnect)
             except Exception:
-                logger.warning("%s did not end cleanly", self.manifest.name, exc_info=True)
+                logger.warning(
+                    "Platform %s did not disconnect cleanly", self.manifest.name, exc_info=True
+                )
 
-    async def _tell_failure(self, error: PlatformError) -> None:
+    async def _report_failure(self, error: PlatformError) -> None:
         self.error = error
         word = "given up" if error.is_fatal else "lost" if self._is_reached else "not reached"
         self._log(logging.WARNING, f"platform {word}", reason=str(error), code=error.code)
-        await self._tell("failed" if error.is_fatal else "retrying", error)
+        await self._report("failed" if error.is_fatal else "retrying", error)
         self.settled.set()
 
-    async def _tell(self, state: str, error: PlatformError | None) -> None:
+    async def _report(self, state: str, error: PlatformError | None) -> None:
         await run_blocking(
             lambda: status.write_runtime_status(
                 platform=self.manifest.name,
@@ -135,14 +137,16 @@ class Supervisor:
         logger.log(level, message, extra={"platform": self.manifest.name, **fields})
 
 
-async def end(tasks: Collection[asyncio.Task[Any]], again_s: float = _DISCONNECT_S + 1) -> None:
-    """Cancel tasks until they are over: a platform's library may swallow a cancellation."""
-    left = set(tasks)
-    while left:
-        for task in left:
+async def end(
+    tasks: Collection[asyncio.Task[Any]], again_s: float = _DISCONNECT_TIMEOUT_S + 1
+) -> None:
+    """Cancel tasks until they are done: a platform's library may swallow a cancellation."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=again_s)
+        _, pending = await asyncio.wait(pending, timeout=again_s)
 
 
 def _wait(failures: int) -> float:
-    return min(_LONGEST_WAIT_S, 0.5 * 2 ** min(failures, 8)) * random.uniform(0.5, 1.0)
+    return min(_MAX_RETRY_DELAY_S, 0.5 * 2 ** min(failures, 8)) * random.uniform(0.5, 1.0)

@@ -1,4 +1,4 @@
-"""The events of a turn, from the thread it runs in to the event loop."""
+"""Passes the events of a turn from its thread to the event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +13,7 @@ from hermes_engine.events import TurnSuspended as Suspended
 async def events_of(
     engine: Engine, conversation_id: str, turn_id: str, is_over: Callable[[], bool]
 ) -> AsyncIterator[Event]:
-    """Yield what a turn reports, from the first event that is kept, until it has ended."""
+    """Yield the events of a turn, from the first one that is kept to its end."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Event] = asyncio.Queue()
 

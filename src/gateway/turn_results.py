@@ -20,7 +20,7 @@ _CALL_STATUS: dict[str, Literal["completed", "incomplete"]] = {
     "unknown": "incomplete",
     "cancelled": "incomplete",
 }
-_SAID_TO_ANOTHER = "It was said to the turn that ran."
+_STEERED = "The running turn took this message up."
 
 
 def of_turn(store: Store, turn_id: str) -> TurnResult | None:
@@ -29,7 +29,7 @@ def of_turn(store: Store, turn_id: str) -> TurnResult | None:
     if row["ended_at"] is None:
         return None
     if row["reason"] == FOLDED:
-        return TurnResult("answered", _SAID_TO_ANOTHER, "", row["session_id"], {})
+        return TurnResult("answered", _STEERED, "", row["session_id"], {})
     final = _final(store, row)
     outcome = _outcome(row, final)
     text = outcome.text
@@ -80,11 +80,11 @@ def delete(store: Store, turn_id: str, scope: Scope | None) -> None:
 
 
 def _turns_beside(store: Store, session_id: str) -> list[Row]:
-    """All turns of a conversation; those of its delegates are parts of its own."""
+    """Return all turns of a conversation, without those of its delegates."""
     root = store.read(lineage.root, session_id)
     candidates = store.read(session_ledger.with_delegates, [session_id])
-    sessions = [one for one in candidates if store.read(lineage.root, one) == root]
-    return [turn for one in sessions for turn in store.read(turns.of_session, one)]
+    sessions = [each for each in candidates if store.read(lineage.root, each) == root]
+    return [turn for each in sessions for turn in store.read(turns.of_session, each)]
 
 
 def _tool_call(store: Store, session_id: str, effect: Row) -> ToolCall:
@@ -107,7 +107,7 @@ def _row(store: Store, turn_id: str) -> Row:
 
 
 def outcome_of(store: Store, row: Row) -> Outcome:
-    """The outcome of a turn that has ended, as it was when it did."""
+    """Return the outcome of a turn that has ended."""
     return _outcome(row, _final(store, row))
 
 
@@ -118,15 +118,15 @@ def _outcome(row: Row, final: Row) -> Outcome:
 
 
 def _final(store: Store, row: Row) -> Row:
-    """The last message of a turn, also one taken back since; nothing when it ended without one."""
+    """Return the last message of a turn, also an undone one; empty when there is none."""
     message_id = row["final_message_id"]
     return _message(store, row["session_id"], message_id) if message_id is not None else {}
 
 
 def _message(store: Store, session_id: str, message_id: int) -> Row:
-    """One message, whether or not it is still part of the conversation; empty when it is gone."""
+    """Return a message, active or not; empty when it is deleted."""
     try:
         return store.read(message_ledger.around, session_id, message_id, 0)["window"][0]
     except SessionNotFoundError:
         messages = store.read(message_ledger.of_session, session_id, include_inactive=True)
-        return next((one for one in messages if one["id"] == message_id), Row())
+        return next((message for message in messages if message["id"] == message_id), Row())

@@ -1,4 +1,4 @@
-"""Versions: a message that its sender changed, and what became of it before."""
+"""Versions: a message that its sender edited, and what became of the version before."""
 
 from typing import NamedTuple
 
@@ -14,46 +14,48 @@ from hermes_state.values import InboundMessage, Row
 
 
 class Version(NamedTuple):
-    """A message as it was taken in last."""
+    """An earlier version of a message."""
 
     outcome: str | None
     turn_id: str | None
     target: ReplyTarget | None
-    """None: it was ignored, and nothing of it was kept."""
+    """None when it was ignored, as nothing of it was stored."""
     is_own: bool = True
     """Whether it is by the same person as the new one, or may be."""
-    received_at: float = 0.0
-    settled_at: float | None = None
-    """None: what became of it is not known yet."""
 
     @property
     def was_heard(self) -> bool:
-        """Whether the model has been told its words, or will be: as a turn, or as an answer."""
+        """Return whether the model got its text, or will: as a turn, or as an answer."""
         is_answer = self.outcome == "command" and self.target is not None and not self.target.text
         return self.turn_id is not None or is_answer
 
+    @property
+    def target_text(self) -> str:
+        """The text, when it was a command."""
+        return self.target.text if self.target is not None else ""
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        return self.target.attachments if self.target is not None else []
+
 
 def before(store: Store, event: MessageEvent) -> Version | None:
-    """The last version of the message that this one is a new version of; None: it never came."""
-    return next(reversed(all_before(store, event)), None)
+    """Return the last version of an edited message; None when there is none.
 
-
-def all_before(store: Store, event: MessageEvent) -> list[Version]:
-    """Every version of it, the oldest first.
-
-    What its sender wrote goes before what others did, who cannot change it: platforms do not all see to
-    that themselves.
+    A version of its sender goes before one of somebody else, as not every platform keeps others from
+    editing it.
     """
     source = event.source
     if source is None or event.edits is None:
-        return []
-    named = InboundMessage(source.platform.value, source.chat_id, event.edits)
-    rows = [
-        row for row in store.read(inbox.versions, named) if row["message_id"] != event.message_id
+        return None
+    message = InboundMessage(source.platform.value, source.chat_id, event.edits)
+    found = [
+        _version(row, source)
+        for row in store.read(inbox.versions, message)
+        if row["message_id"] != event.message_id
     ]
-    found = [_version(row, source) for row in rows]
-    own = [one for one in found if one.is_own]
-    return own or found
+    own = [version for version in found if version.is_own]
+    return next(reversed(own or found), None)
 
 
 def _version(row: Row, source: SessionSource) -> Version:
@@ -62,37 +64,33 @@ def _version(row: Row, source: SessionSource) -> Version:
     except msgspec.ValidationError:
         target = None
     is_own = target is None or target.source.person == source.person
-    return Version(
-        row["outcome"], row["turn_id"], target, is_own, row["received_at"], row["settled_at"]
-    )
+    return Version(row["outcome"], row["turn_id"], target, is_own)
 
 
-def complete(event: MessageEvent, last: Version | None) -> None:
-    """Give a new version what it keeps of the last one; once more changes nothing.
+def complete(event: MessageEvent, previous: Version | None) -> None:
+    """Add to an edited message what it keeps of the previous version; repeating changes nothing.
 
-    Who changes one picture of an album, or its words, changes nothing of the others; and some platforms
-    tell the words alone.
+    An edit of one picture of an album keeps the others; some platforms deliver the text alone.
     """
-    if last is None or last.target is None or not last.is_own:
+    if previous is None or previous.target is None or not previous.is_own:
         return
-    event.parts = last.target.parts
+    event.parts = previous.target.parts
     if event.parts or not event.attachments:
-        event.attachments = [*last.target.attachments, *new_files(event, last)]
+        event.attachments = [*previous.attachments, *new_files(event, previous)]
 
 
-def new_files(event: MessageEvent, last: Version) -> list[Attachment]:
-    """The files that the version before did not have."""
-    kept = last.target.attachments if last.target is not None else []
-    return [one for one in event.attachments if one not in kept]
+def new_files(event: MessageEvent, previous: Version) -> list[Attachment]:
+    """Return the files that the previous version did not have."""
+    return [file for file in event.attachments if file not in previous.attachments]
 
 
-def says_the_same(event: MessageEvent, last: Version, store: Store) -> bool:
-    """Whether nothing of a message is new: platforms also tell of links that got a preview."""
-    target = last.target
+def says_the_same(event: MessageEvent, previous: Version, store: Store) -> bool:
+    """Return whether an edit changes nothing: platforms also report previews of links as edits."""
+    target = previous.target
     if target is None:
         return False
-    if not target.digest:  # noted before versions were told apart by it
-        words = store.read(turns.user_text, last.turn_id) if last.turn_id else target.text
+    if not target.digest:  # stored before there were digests
+        words = store.read(turns.user_text, previous.turn_id) if previous.turn_id else target.text
         return words == event.text
     is_same = target.digest == reply_target.digest(event.text)
     return is_same and set(target.attachments) == set(event.attachments)

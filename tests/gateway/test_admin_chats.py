@@ -9,7 +9,7 @@ from tests.gateway.living import Inside, Process, World
 
 def _choose_home(world: World) -> None:
     world.platform.say("home", "/sethome")
-    world.wait_for_text("home", "This chat is where I send notices now")
+    world.wait_for_text("home", "I send notices to this chat now")
 
 
 def _notices(world: World, words: str) -> list[str]:
@@ -21,7 +21,7 @@ def test_an_owner_hears_once_of_somebody_who_wants_to_be_let_in(world: World) ->
         _choose_home(world)
         world.platform.say("s", "hello", user="stranger")
         code = world.wait_for_text("s", "Your code is").text
-        told = world.wait_for_text("home", "was shown a code").text
+        told = world.wait_for_text("home", "got a pairing code").text
         assert "stranger" in told
         assert "on loopback" in told
         assert code.partition("code is ")[2][:8] not in told
@@ -30,7 +30,7 @@ def test_an_owner_hears_once_of_somebody_who_wants_to_be_let_in(world: World) ->
         world.wait_for_replies("s", 2)
         world.platform.say("home", "anything else?")
         world.wait_for_text("home", "You said: anything else?")
-        assert len(_notices(world, "was shown a code")) == 1
+        assert len(_notices(world, "got a pairing code")) == 1
 
 
 def test_the_name_of_a_stranger_is_shown_as_a_name_and_no_more(world: World) -> None:
@@ -38,8 +38,8 @@ def test_the_name_of_a_stranger_is_shown_as_a_name_and_no_more(world: World) -> 
     stranger = SessionSource(Platform("loopback"), "s", user_id="eve", user_name=name)
     with Inside(world) as inside:
         _choose_home(world)
-        inside.services.admin_chats.tell_stranger(stranger)
-        told = world.wait_for_text("home", "was shown a code").text
+        inside.services.admin_chats.report_stranger(stranger)
+        told = world.wait_for_text("home", "got a pairing code").text
         assert told.startswith("👋 Eve ⚠️ [let me in](https://evil.example)!!!")
         assert "\u202e" not in told
         assert len(told) < 300
@@ -52,7 +52,7 @@ def test_without_a_home_nobody_is_told(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("s", "hello", user="stranger")
         world.wait_for_text("s", "Your code is")
-        assert inside.services.admin_chats.tell("Tea is ready.", "tea") == 0
+        assert inside.services.admin_chats.send("Tea is ready.", "tea") == 0
 
 
 def test_an_owner_hears_of_a_platform_that_refuses_us(world: World) -> None:
@@ -75,12 +75,12 @@ def test_an_owner_hears_once_a_day_that_the_gateway_was_killed(world: World) -> 
     for _ in range(2):
         with Process(world) as gateway:
             gateway.wait_until_up()
-            world.wait_for_text("home", "The gateway ended without having been stopped")
+            world.wait_for_text("home", "The gateway ended unexpectedly")
             gateway.kill()
     with Inside(world):
         world.platform.say("home", "anything else?")
         world.wait_for_text("home", "You said: anything else?")
-    assert len(_notices(world, "The gateway ended without")) == 1
+    assert len(_notices(world, "The gateway ended unexpectedly")) == 1
 
 
 def test_nobody_hears_of_a_gateway_that_was_stopped(world: World) -> None:

@@ -108,7 +108,7 @@ def test_the_same_file_is_kept_once(kept: Attachments):
 
 
 def test_a_file_that_is_too_large_is_refused_with_the_limit(tmp_path: Path):
-    with pytest.raises(PlatformError, match=r"2\.0 KB; files up to 1\.0 KB .*attachment_limit_mb"):
+    with pytest.raises(PlatformError, match=r"2\.0 KB; the limit is 1\.0 KB .*attachment_limit_mb"):
         Attachments(tmp_path, 1024).save(b"x" * 2048, "a.txt")
     assert list(tmp_path.iterdir()) == []
 
@@ -287,7 +287,7 @@ def test_a_file_that_is_being_taken_in_does_not_go_with_another_conversation(
     with Inside(world) as inside:
         world.platform.say("a", "look", files=[("a.txt", b"words")])
         world.wait_for_replies("a", 1)
-        take = inside.services.pipeline.take
+        take = inside.services.pipeline.accept
         (first,) = (row["id"] for row in inside.store.list_sessions_rich())
 
         def take_after_a_deletion(event: MessageEvent) -> Receipt:
@@ -298,7 +298,7 @@ def test_a_file_that_is_being_taken_in_does_not_go_with_another_conversation(
                 other.write(sessions.delete, [first])
             return take(event)
 
-        monkeypatch.setattr(inside.services.pipeline, "take", take_after_a_deletion)
+        monkeypatch.setattr(inside.services.pipeline, "accept", take_after_a_deletion)
         world.platform.say("b", "look", files=[("a.txt", b"words")])
         world.wait_for_replies("b", 1)
         assert _kept(world) == [b"words"]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.blocking import _MOST, _Job, _Threads, run_blocking
+from gateway.blocking import MAX_THREADS, _Job, _Threads, run_blocking
 
 _PATIENCE_S = 20.0
 
@@ -109,13 +109,13 @@ def test_at_most_so_many_run_at_once_and_the_others_follow_in_their_order() -> N
     gate, order = threading.Event(), list[int]()
 
     async def go() -> None:
-        full = threading.Barrier(_MOST + 1)
+        full = threading.Barrier(MAX_THREADS + 1)
 
         def hold() -> None:
             full.wait(_PATIENCE_S)
             assert gate.wait(_PATIENCE_S)
 
-        held = [asyncio.create_task(run_blocking(hold)) for _ in range(_MOST)]
+        held = [asyncio.create_task(run_blocking(hold)) for _ in range(MAX_THREADS)]
         await asyncio.sleep(0)
         full.wait(_PATIENCE_S)
         tasks = [
@@ -150,7 +150,7 @@ def test_a_job_that_needs_another_one_is_not_kept_waiting_for_a_thread() -> None
         return await run_blocking(deeper)
 
     for _ in range(5):
-        assert asyncio.run(go(_MOST)) == _MOST
+        assert asyncio.run(go(MAX_THREADS)) == MAX_THREADS
 
 
 def test_a_loop_that_is_closed_meanwhile_harms_no_thread() -> None:
@@ -171,9 +171,9 @@ def test_a_loop_that_is_closed_meanwhile_harms_no_thread() -> None:
     assert ended.wait(_PATIENCE_S)
 
     async def all_of_them() -> None:
-        full = threading.Barrier(_MOST)
-        jobs = [run_blocking(lambda: full.wait(_PATIENCE_S)) for _ in range(_MOST)]
-        assert len(await asyncio.gather(*jobs)) == _MOST
+        full = threading.Barrier(MAX_THREADS)
+        jobs = [run_blocking(lambda: full.wait(_PATIENCE_S)) for _ in range(MAX_THREADS)]
+        assert len(await asyncio.gather(*jobs)) == MAX_THREADS
 
     asyncio.run(all_of_them())  # every thread is still there
 

@@ -14,7 +14,7 @@ _DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
 def _asked(world: World) -> Shown:
     world.play(_DANGEROUS)
     world.platform.say("a", "clean up")
-    asked = world.wait_for_text("a", "May this run?")
+    asked = world.wait_for_text("a", "Allow this command?")
     assert asked.buttons
     return asked
 
@@ -24,7 +24,7 @@ def test_they_go_when_the_turn_that_asked_is_stopped(world: World, command: str)
     with Inside(world) as inside:
         asked = _asked(world)
         world.platform.say("a", command)
-        after = world.wait_for_text("a", "This is not asked any more.")
+        after = world.wait_for_text("a", "This question is closed.")
         assert (after.message_id, after.buttons) == (asked.message_id, ())
         assert inside.store.read(questions.pending) == []
 

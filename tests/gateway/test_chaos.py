@@ -167,7 +167,7 @@ def test_a_marked_repeat_and_the_stump_beside_it_are_counted_where_nothing_bette
 def test_a_command_is_answered_once_or_told_as_cut_off() -> None:
     kinds = ("command",)
     assert judged(Seen("Model: scripted", "m1"), kinds=kinds).wrong == []
-    cut_off = judged(Seen("⚠️ The process ended while /status was being done.", "m1"), kinds=kinds)
+    cut_off = judged(Seen("⚠️ The process ended while /status was running.", "m1"), kinds=kinds)
     assert cut_off.wrong == [] and cut_off.counts["shown"]["cut off"] == 1
     assert judged(kinds=kinds).wrong
     assert judged(Seen("Model: a", "m1"), Seen("Model: a", "m1"), kinds=kinds).wrong

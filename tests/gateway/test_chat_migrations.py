@@ -72,20 +72,20 @@ def moves(db: SessionDB, *spoken_in: str) -> ChatMigrations:
 
 
 def note(made: ChatMigrations, old: str, new: str) -> None:
-    asyncio.run(made.note(_TELEGRAM, old, new))
+    asyncio.run(made.record(_TELEGRAM, old, new))
 
 
 def heard(made: ChatMigrations, chat: str, **more: Any) -> MessageEvent:
     event = MessageEvent("hello", source=SessionSource(_TELEGRAM, chat), message_id="5")
     for name, value in more.items():
         setattr(event.source if name == "thread_id" else event, name, value)
-    made.heard(event)
+    made.translate(event)
     return event
 
 
 def through(made: ChatMigrations) -> tuple[BasePlatformAdapter, Recorded]:
     adapter = Recorded()
-    return made.through({"telegram": adapter})["telegram"], adapter
+    return made.forwarding("telegram", adapter), adapter
 
 
 def place(event: MessageEvent) -> tuple[str, str | None]:
@@ -120,7 +120,7 @@ def test_a_message_keeps_its_names_however_often_it_is_handed_in(db: SessionDB) 
     made = moves(db)
     note(made, "a", "b")
     event = heard(made, "b", edits="4", reply_to_message_id="3", thread_id="2")
-    made.heard(event)
+    made.translate(event)
     assert place(event) == ("a", "b/5")
     assert (event.edits, event.reply_to_message_id) == ("b/4", "b/3")
     assert event.source is not None and event.source.thread_id == "b/2"

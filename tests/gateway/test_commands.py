@@ -105,7 +105,7 @@ def test_model_alone_lists_what_is_known(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "/model")
         told = world.wait_for_text("a", "scripted (").text
-        assert "  scripted: the settings name it" in told
+        assert "  scripted: from the settings" in told
         assert "  openai/gpt-4o-mini: a fallback" in told
         assert "/model NAME" in told
 
@@ -316,7 +316,7 @@ def test_a_conversation_of_a_group_goes_on_in_private_in_a_copy(world: World) ->
         world.wait_for_replies("team", 1)
         meeting = inside.runner.session_store.list_sessions()[0].session_id
         world.platform.say("a", f"/resume {meeting}")
-        assert "does not reach it" in world.wait_for_replies("a", 1)[0]
+        assert "do not reach the group" in world.wait_for_replies("a", 1)[0]
         world.platform.say("a", "my secret is fortytwo")
         world.wait_for_replies("a", 2)
         assert "the meeting is at noon" in str(world.model.asked[-1].json)
@@ -378,7 +378,7 @@ def test_new_tells_of_a_turn_that_it_stopped_before_its_first_word(world: World)
         assert quiet.begun.wait(_PATIENCE_S)
         world.platform.say("a", "/new")
         told = world.wait_for_text("a", "Session reset")
-        assert "What was being answered is stopped." in told.text
+        assert "The running turn was stopped." in told.text
         world.platform.say("a", "hello")
         world.wait_for_text("a", "You said: hello")
         world.platform.say("a", "/new")
@@ -544,7 +544,7 @@ def test_what_waits_for_a_yes_is_approved_or_denied_in_words(world: World) -> No
     world.play(dangerous, say("done it"), dangerous, say("left it"))
     with Inside(world):
         world.platform.say("a", "clean up")
-        world.wait_for_text("a", "May this run?")
+        world.wait_for_text("a", "Allow this command?")
         world.platform.say("a", "/status")
         world.wait_for_text("a", "1 question waits")
         world.platform.say("a", "/approve")
@@ -552,7 +552,7 @@ def test_what_waits_for_a_yes_is_approved_or_denied_in_words(world: World) -> No
         world.wait_for_text("a", "done it")
         world.platform.say("a", "once more")
         world.platform.wait_for(
-            "a", lambda shown: sum("May this run?" in one.text for one in shown) == 2
+            "a", lambda shown: sum("Allow this command?" in one.text for one in shown) == 2
         )
         world.platform.say("a", "/deny not today")
         world.wait_for_text("a", "left it")
@@ -568,7 +568,7 @@ def test_background_is_answered_beside_the_conversation(world: World) -> None:
         world.platform.say("a", "one")
         assert quiet.begun.wait(_PATIENCE_S)
         world.platform.say("a", "/background look it up")
-        world.wait_for_text("a", "beside this conversation")
+        world.wait_for_text("a", "in the background")
         world.wait_for_text("a", "You said: look it up")
         assert "in front" not in world.replies("a")
         quiet.release()
@@ -605,8 +605,8 @@ def test_sethome_whoami_and_start(world: World) -> None:
         world.platform.say("a", "/whoami")
         assert "u1" in world.wait_for_text("a", "owner").text
         world.platform.say("a", "/sethome")
-        world.wait_for_text("a", "This chat is where I send notices now")
-        assert inside.services.admin_chats.tell("Tea is ready.", "tea") == 1
+        world.wait_for_text("a", "I send notices to this chat now")
+        assert inside.services.admin_chats.send("Tea is ready.", "tea") == 1
         world.wait_for_text("a", "Tea is ready.")
 
 
@@ -637,8 +637,8 @@ def test_a_command_that_a_crash_cut_off_is_told_and_not_done_again(world: World)
     with Process(world) as gateway:
         gateway.wait_until_up()
         told = world.wait_for_replies("a", 3)[1:]
-        assert "while /undo was being done" in told[0]
-        assert "what you sent last" in told[1]
+        assert "while /undo was running" in told[0]
+        assert "your last message" in told[1]
         world.platform.say("a", "/undo", message_id="cut")
         world.platform.say("a", "banana")
         world.wait_for_text("a", "You said: banana")
@@ -670,7 +670,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
         "/sessions": "Shopping",
         "/search milk": "user: remember the >>>milk<<<",
         "/usage": "scripted: 1 call",
-        "/model": "/model NAME has another one answer",
+        "/model": "/model NAME switches the model",
         "/approve": "No question waits",
         "/branch": "This is a copy",
         "/resume Shopping": "You are in 'Shopping #2' now",

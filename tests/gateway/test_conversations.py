@@ -144,14 +144,14 @@ def test_a_dangerous_call_waits_for_a_button_in_the_chat(world: World) -> None:
     world.play(call("terminal", command="rm -rf /nonexistent/hermes-test"), say("done it"))
     with Inside(world):
         world.platform.say("a", "clean up")
-        asked = world.wait_for_text("a", "May this run?")
+        asked = world.wait_for_text("a", "Allow this command?")
         assert asked.question is not None
         assert ("Deny", "deny") in asked.buttons
         world.platform.press("a", asked.question, "deny")
         world.wait_for_text("a", "done it")
         after = world.wait_for_text("a", "🚫 Denied.")
         assert (after.message_id, after.buttons) == (asked.message_id, ())
-        assert "May this run?" in after.text
+        assert "Allow this command?" in after.text
         told = json.dumps(world.model.asked[-1].json)
         assert "not allow" in told or "denied" in told.lower()
 
@@ -277,7 +277,7 @@ def test_a_command_that_names_nobody_is_for_us_when_we_have_it(
         text, source=source, message_id="m1", is_mention=True, names_nobody=names_nobody
     )
     with Inside(world) as inside:
-        assert inside.call(inside.services.accept(event)).outcome == outcome
+        assert inside.call(inside.services.ingress.accept(event)).outcome == outcome
 
 
 def test_streaming_shows_the_reply_in_one_message(world: World) -> None:

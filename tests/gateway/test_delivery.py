@@ -500,7 +500,7 @@ class _Live:
         self.looks = 0
         self._is_looking = True  # it looks as it starts
         self._due = outbox.due
-        monkeypatch.setattr("gateway.delivery._LOOK_AGAIN_S", 3600.0)
+        monkeypatch.setattr("gateway.delivery._POLL_INTERVAL_S", 3600.0)
         monkeypatch.setattr(outbox, "due", self._counted)
 
     def _counted(self, tx: Tx, limit: int = 100, platform: str | None = None) -> list[Row]:

@@ -319,7 +319,7 @@ def test_a_conversation_beside_and_a_copy_tell_their_start(world: World, heard: 
         world.wait_for_replies("a", 1)
         heard.calls.clear()
         world.platform.say("a", "/background something else")
-        said = world.wait_for_text("a", "beside this conversation").text
+        said = world.wait_for_text("a", "in the background").text
         world.wait_for_text("a", "You said: something else")
         beside = said.partition("(")[2].partition(")")[0]
         assert heard.calls == [("on_session_start", beside)]
@@ -494,7 +494,7 @@ def test_an_idle_conversation_starts_afresh_with_a_note(world: World) -> None:
         _make_old(inside)
         world.platform.say("a", "who am I?")
         note, reply = world.wait_for_replies("a", 3)[1:]
-        assert note == "ℹ️ A new conversation: the last one was idle for long."
+        assert note == "ℹ️ New conversation: the last one was idle for a long time."
         assert "You said: who am I?" in reply
         world.platform.say("a", "and now?")
         assert len(world.wait_for_replies("a", 4)) == 4
@@ -533,7 +533,7 @@ def test_a_command_too_is_told_that_its_conversation_is_new(world: World, comman
         _make_old(inside)
         world.platform.say("a", command)
         note, _ = world.wait_for_replies("a", 3)[1:]
-        assert note == "ℹ️ A new conversation: the last one was idle for long."
+        assert note == "ℹ️ New conversation: the last one was idle for a long time."
         world.platform.say("a", "and now?")
         assert "You said: and now?" in world.wait_for_replies("a", 4)[3]
 

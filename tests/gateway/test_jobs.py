@@ -37,7 +37,7 @@ def test_what_a_job_asks_is_allowed_by_a_button_in_its_chat(world: World) -> Non
     world.play(_DANGEROUS, say("done it"))
     with Inside(world):
         world.platform.say("a", "/background clean up")
-        asked = world.wait_for_text("a", "May this run?")
+        asked = world.wait_for_text("a", "Allow this command?")
         assert asked.question is not None
         world.platform.press("a", asked.question, "once")
         world.wait_for_text("a", "done it")
@@ -49,7 +49,7 @@ def test_what_a_job_asks_is_answered_in_words(world: World, command: str, told: 
     world.play(_DANGEROUS, say("it is over"))
     with Inside(world):
         world.platform.say("a", "/background clean up")
-        world.wait_for_text("a", "May this run?")
+        world.wait_for_text("a", "Allow this command?")
         world.platform.say("a", "/status")
         world.wait_for_text("a", "1 question waits for an answer")
         world.platform.say("a", command)
@@ -61,7 +61,7 @@ def test_what_a_job_asks_is_not_answered_from_other_chats(world: World) -> None:
     world.play(_DANGEROUS)
     with Inside(world):
         world.platform.say("a", "/background clean up")
-        world.wait_for_text("a", "May this run?")
+        world.wait_for_text("a", "Allow this command?")
         world.platform.say("b", "/approve", user="u2")
         world.wait_for_text("b", "No question waits")
 
@@ -103,7 +103,7 @@ def test_what_a_job_asked_before_a_kill_is_answered_after_it(world: World) -> No
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "/background clean up")
-        world.wait_for_text("a", "May this run?")
+        world.wait_for_text("a", "Allow this command?")
         gateway.kill()
     with Inside(world):
         world.platform.say("a", "/approve")
@@ -127,7 +127,7 @@ def test_a_job_whose_conversation_a_chat_has_opened_is_not_beside_it(world: Worl
     world.play(silence())
     with Inside(world) as inside:
         world.platform.say("a", "/background one")
-        told = world.wait_for_text("a", "Working on it beside").text
+        told = world.wait_for_text("a", "Working on it in the background").text
         eventually(lambda: bool(inside.services.turns.running_agents()), "the job")
         world.platform.say("a", f"/resume {told.split('(')[1].split(')')[0]}")
         world.wait_for_text("a", "You are in")
@@ -145,10 +145,12 @@ def test_stop_names_the_jobs_that_stop_all_stops(world: World) -> None:
         world.wait_for_replies("a", 2)
         eventually(lambda: len(inside.services.turns.running()) == 2, "the jobs")
         world.platform.say("a", "/stop")
-        world.wait_for_text("a", "Nothing is running here. 2 jobs run beside it; /stop all")
+        world.wait_for_text(
+            "a", "Nothing is running here. 2 background jobs are still running; /stop all"
+        )
         assert len(inside.services.turns.running()) == 2
         world.platform.say("a", "/stop all")
-        world.wait_for_text("a", "⏹ Stopping. 2 jobs beside it are stopped.")
+        world.wait_for_text("a", "⏹ Stopping. 2 background jobs were stopped.")
         eventually(lambda: inside.store.read(turns.still_open) == [], "the end of the jobs")
 
 
@@ -162,7 +164,9 @@ def test_stop_leaves_the_jobs_beside_what_it_stops(world: World) -> None:
         world.platform.say("a", "one")
         assert front.begun.wait(_PATIENCE_S)
         world.platform.say("a", "/stop")
-        world.wait_for_text("a", "⏹ Stopping. 1 job runs beside it; /stop all stops that too.")
+        world.wait_for_text(
+            "a", "⏹ Stopping. 1 background job is still running; /stop all stops that too."
+        )
         beside.release()
         world.wait_for_text("a", "looked up")
 

@@ -46,7 +46,7 @@ def test_the_life_of_a_gateway_is_in_its_log_without_what_was_said(world: World)
     assert _about(home, "recovered")[0]["turns"] == 0
     assert _about(home, "platform connected")[0]["platform"] == "loopback"
     assert _about(home, "gateway started")[0]["connected"] == "loopback"
-    taken = _about(home, "message taken in")
+    taken = _about(home, "message accepted")
     assert [one["outcome"] for one in taken] == ["turn", "command", "command"]
     (turn,) = _about(home, "turn answered")
     assert {turn[name] for name in ("platform", "chat")} == {"loopback", "a"}

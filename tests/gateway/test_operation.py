@@ -214,8 +214,8 @@ def test_people_of_a_platform_that_does_not_exist_are_refused(world: World, sett
     world.home.config.write_text(text)
     ended = _hermes(world, "run")
     assert ended.returncode == 78
-    assert f"gateway.{setting} names 'loopbak', which is no platform" in ended.stderr
-    assert "Do you mean loopback?" in ended.stderr
+    assert f"gateway.{setting} names 'loopbak', which is not a platform" in ended.stderr
+    assert "Did you mean loopback?" in ended.stderr
 
 
 def test_people_of_a_platform_that_may_be_a_plugins_are_told(
@@ -226,7 +226,7 @@ def test_people_of_a_platform_that_may_be_a_plugins_are_told(
         text.replace("[gateway.owners]", '[gateway.owners]\npigeon = ["1"]')
     )
     with Inside(world):
-        assert "gateway.owners names 'pigeon', which is no platform" in caplog.text
+        assert "gateway.owners names 'pigeon', an unknown platform" in caplog.text
 
 
 @pytest.mark.parametrize("is_configured", [False, True])
@@ -322,7 +322,7 @@ def test_a_tool_of_a_role_that_does_not_exist_is_told(
     with Inside(world):
         told = [one.getMessage() for one in caplog.records if "no tool" in one.getMessage()]
     assert len(told) == 1
-    assert told[0].startswith("roles.guest_tools has 'nosuchtool', which is no tool")
+    assert told[0].startswith("roles.guest_tools has 'nosuchtool', an unknown tool")
 
 
 def test_what_a_platform_lacks_is_named_with_the_variable_it_may_come_from(world: World) -> None:

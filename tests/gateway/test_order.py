@@ -59,7 +59,7 @@ def test_who_came_first_is_answered_first_whichever_chat_it_is(world: World) -> 
         world.wait_for_text("b", "You said: four")
         assert _asked(world) == ["zero", "one", "two", "three", "four", "five"]
         _resumed, *said = [one.partition("\n")[0] for one in world.replies("b")]
-        assert "another chat of this conversation is answered first" in said[0]
+        assert "another chat in this conversation is answered first" in said[0]
         assert said[1:] == ["You said: two", "You said: four"]
 
 
@@ -71,7 +71,7 @@ def test_a_chat_whose_message_is_queued_hears_that_it_waits_for_another_one(worl
         world.platform.say("a", "one")
         assert quiet.begun.wait(_PATIENCE_S)
         world.platform.say("b", "/queue two")
-        world.wait_for_text("b", "another chat of this conversation is answered first")
+        world.wait_for_text("b", "another chat in this conversation is answered first")
         quiet.release()
         world.wait_for_text("b", "You said: two")
 
@@ -111,7 +111,7 @@ def test_a_chat_that_leaves_takes_what_waits_along_and_holds_nobody_up(world: Wo
         _taken(world, "b", "two")
         _taken(world, "a", "three")
         world.platform.say("b", "/new")
-        world.wait_for_text("b", "1 waiting message will be answered in it.")
+        world.wait_for_text("b", "1 queued message will be answered in it.")
         world.wait_for_text("b", "You said: two")  # beside what runs: it is in another conversation
         assert "zero" not in json.dumps(world.model.asked[-1].json)
         quiet.release()

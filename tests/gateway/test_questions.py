@@ -59,7 +59,7 @@ def _shown(home: Home, text: str, command: str) -> str:
     assert [one.buttons is not None for one in pieces] == [*[False] * (len(pieces) - 1), True]
     assert len(msgspec.json.decode(pieces[-1].buttons or "")) == 3
     first = drawn[0].text.partition("\n")[0]
-    assert first == f"🔐 May this run? {' '.join(text.split())}"
+    assert first == f"🔐 Allow this command? {' '.join(text.split())}"
     outside = [
         one.text.encode("utf-16-le")[entity.end * 2 :].decode("utf-16-le").strip()
         for one in drawn
@@ -126,7 +126,7 @@ def test_where_nobody_is_shown_a_question_it_is_answered_with_no_at_once(
     with Inside(world) as inside:
         source = SessionSource(Platform("loopback"), "a", user_id="u1")
         event = MessageEvent("go on", source=source, message_id="1", can_be_asked=False)
-        inside.call(inside.services.accept(event))
+        inside.call(inside.services.ingress.accept(event))
         world.wait_for_text("a", said)
         world.play(call("clarify", question="Which one?"))
         world.platform.say("a", "now with somebody there")
@@ -137,7 +137,7 @@ def test_an_approval_in_a_group_is_given_by_the_command_alone(world: World) -> N
     world.play(call("terminal", command="rm -rf /nonexistent/hermes-test"), say("done it"))
     with Inside(world):
         world.platform.say("g", "bot, clean up", chat_type="group")
-        world.wait_for_text("g", "May this run?")
+        world.wait_for_text("g", "Allow this command?")
         world.platform.say("g", "yes, why not", **_GROUP)
         world.platform.say("g", "/approve", **_GROUP)
         world.wait_for_text("g", "done it")

@@ -101,7 +101,7 @@ def test_a_guest_gets_no_file_of_the_machine(world: World, workspace: Path) -> N
     with Inside(world):
         world.platform.say("b", "send me the plan", user="u2")
         [said] = world.wait_for_replies("b", 1)
-    assert said == "[plan.txt is not sent: who asked may not read files here.]"
+    assert said == "[plan.txt is not sent: the person who asked may not read files here.]"
 
 
 def test_nothing_leaves_that_is_hidden_secret_or_of_hermes(
@@ -148,7 +148,7 @@ def test_what_is_missing_or_too_large_is_said(chosen: ReplyAttachments, workspac
     text = f"Two files:\nMEDIA:{workspace}/film.mp4\nMEDIA:{workspace}/none.txt"
     assert chosen.of(text, PLACE, workspace) == ReplyWithFiles(
         "Two files:\n"
-        "[film.mp4 is not sent: it has 3 MB, and 1 MB are the most.]\n"
+        "[film.mp4 is not sent: it has 3 MB, and the limit is 1 MB.]\n"
         "[none.txt is not sent: there is no such file.]",
         [],
     )

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from gateway import preflight
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
@@ -77,7 +78,7 @@ def test_what_waits_for_a_terminal_waits_on_after_a_restart(world: World) -> Non
             with Inside(world) as inside:
                 assert len(inside.open_turns()) == 1
                 world.platform.say("a", "/status")
-                world.wait_for_text("a", "Nothing has begun yet of what waits here.")
+                world.wait_for_text("a", "Turns are queued here; none has begun yet.")
         with Inside(world):
             world.wait_for_text("a", "You said: two")
 
@@ -105,7 +106,7 @@ def test_what_does_not_end_in_time_is_put_off_with_a_notice_and_goes_on(world: W
         assert quiet.begun.wait(20)
         assert gateway.terminate() == 0
         (notice,) = world.replies("a")
-        assert "go on with this afterwards" in notice
+        assert "continue with this afterwards" in notice
     with SessionDB(world.home.database) as store:
         (turn,) = store.read(turns.unfinished)
         assert turn["state"] == "running"
@@ -206,7 +207,7 @@ def test_a_gateway_that_could_not_start_again_does_not_restart_and_says_why(
         world.wait_for_text("a", "You said: still there?")
         assert inside.runner._exit_reason is None
         world.home.config.write_text(sound)
-        inside.services.check_restart()
+        preflight.ask_for_start()
 
 
 def test_a_restart_knows_the_platforms_of_plugins_that_were_enabled_since_the_start(
@@ -219,14 +220,14 @@ from tests.support.loopback.manifest import MANIFEST
 def register(ctx):
     ctx.platform("pigeon", lambda: replace(MANIFEST, name="pigeon"))
 """
-    with Inside(world) as inside:
+    with Inside(world):
         enable(world.home, "pigeon", code)
         sound = world.home.config.read_text()
         for name, is_known in (("pigeon", True), ("pigon", False)):
             table = f"\n[gateway.platforms.{name}]\naddress = 'unix:/nowhere'\n"
             world.home.config.write_text(sound + table)
             with nullcontext() if is_known else pytest.raises(ConfigError, match="'pigon'"):
-                inside.services.check_restart()
+                preflight.ask_for_start()
         assert "pigeon" not in plugins.loaded(), "nothing of it runs before the restart"
 
 

@@ -158,7 +158,7 @@ def test_an_entry_of_hermes_agent_is_understood() -> None:
     ],
 )
 def test_an_entry_that_names_a_path_is_refused(key: str, session_id: str) -> None:
-    with pytest.raises(ValueError, match="names no session"):
+    with pytest.raises(ValueError, match="does not name a session"):
         SessionEntry.from_dict(
             {
                 "session_key": key,

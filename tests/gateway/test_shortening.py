@@ -37,7 +37,7 @@ def test_a_shortening_is_told_and_can_be_stopped(world: World) -> None:
         before = inside.runner.session_store.list_sessions()[0].session_id
         _being_shortened(world)
         world.platform.say("a", "/status")
-        world.wait_for_text("a", "The conversation is being shortened.")
+        world.wait_for_text("a", "The conversation is being compacted.")
         world.platform.say("a", "/compress")
         world.wait_for_text("a", "/compress has to wait")
         world.platform.say("a", "/stop")

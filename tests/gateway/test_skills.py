@@ -57,7 +57,7 @@ def test_files_and_a_quotation_go_along_with_a_skill(world: World) -> None:
         assert "notes.txt" in _asked(world)[0]
         source = SessionSource(platform=Platform("loopback"), chat_id="b", user_id="u1")
         event = MessageEvent("/code-review it", source=source, message_id="q", reply_to_text="x")
-        inside.call(inside.services.accept(event))
+        inside.call(inside.services.ingress.accept(event))
         world.wait_for_text("b", "You said: > x\n\n[skill code-review] it")
 
 

@@ -41,7 +41,7 @@ def _obstruct(path: Path) -> None:
 def test_a_start_on_a_full_disk_says_so_and_leaves_the_home_free(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = r"gateway\.pid cannot be written: No space left.*room"
+    told = r"gateway\.pid cannot be written: No space left.*Free space"
     with monkeypatch.context() as full, pytest.raises(StoreFullError, match=told):
         full.setattr(os, "fsync", _full)
         status.write_pid_file()
@@ -83,7 +83,7 @@ def test_a_status_file_that_is_lost_is_written_again_as_a_whole(
         platforms = {name: one["state"] for name, one in said.get("platforms", {}).items()}
         return (said.get("gateway_state"), platforms) == ("running", {"loopback": "connected"})
 
-    monkeypatch.setattr(run, "_LOOKED_AT_EVERY_S", 0.05)
+    monkeypatch.setattr(run, "_STATUS_CHECK_INTERVAL_S", 0.05)
     with Inside(world):
         eventually(is_whole)
         status.state_file().unlink()

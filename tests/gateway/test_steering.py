@@ -45,7 +45,7 @@ def test_nobody_speaks_into_the_turn_of_somebody_with_other_rights(
         world.platform.say("g", "one", **_THREAD)
         assert quiet.begun.wait(_PATIENCE_S)
         world.platform.say("g", said, user="m1", **_THREAD)
-        world.wait_for_text("g", "somebody with other rights")
+        world.wait_for_text("g", "somebody with other permissions")
         quiet.release()
         world.wait_for_text("g", "for the owner")
         world.wait_for_text("g", "and run this")
@@ -65,7 +65,7 @@ def test_nobody_answers_for_somebody_with_other_rights(world: World) -> None:
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         (question,) = inside.store.read(questions.pending)
         world.platform.press("g", question["id"], "red", user="m1")
-        world.wait_for_text("g", "Only who asked for this may answer it.")
+        world.wait_for_text("g", "Only the person who asked may answer this.")
         world.platform.say("g", "2", **_THREAD)
         world.wait_for_text("g", "You said: [m1] all of them")
         results = [
@@ -114,7 +114,7 @@ def test_what_is_said_from_another_chat_of_the_conversation_reaches_the_turn_tha
         world.platform.say("a", "one")
         assert quiet.begun.wait(_PATIENCE_S)
         world.platform.say("b", "/steer and blue, please")
-        world.wait_for_text("b", "in another chat")
+        world.wait_for_text("b", "belongs to another chat")
         quiet.release()
         world.wait_for_text("a", "both done")
         assert "and blue, please" in json.dumps(world.model.asked[-1].json)
@@ -142,14 +142,14 @@ def test_what_went_along_to_a_new_conversation_is_not_said_to_a_turn_of_the_last
         world.platform.say("b", "one")
         assert quiet.begun.wait(_PATIENCE_S)
         world.platform.say("a", "/steer and blue, please")
-        world.wait_for_text("a", "in another chat")
+        world.wait_for_text("a", "belongs to another chat")
         plugins.register_hook("on_session_reset", reset)
         world.platform.say("a", "/new")
         assert is_renewed.wait(_PATIENCE_S)
         quiet.release()
         world.wait_for_text("b", "for b alone")
         may_begin.set()
-        world.wait_for_text("a", "1 waiting message will be answered in it.")
+        world.wait_for_text("a", "1 queued message will be answered in it.")
         world.wait_for_text("a", "You said: and blue, please")
 
 
@@ -173,7 +173,7 @@ def test_what_a_stopped_turn_did_not_hear_is_answered_next(world: World, stop: s
         world.wait_for_text("a", "Which one?")
         world.platform.say("a", "/steer and blue, please")
         world.platform.say("a", stop)
-        world.wait_for_text("a", "1 waiting message")
+        world.wait_for_text("a", "1 queued message")
         world.wait_for_text("a", "You said: and blue, please")
 
 
@@ -189,4 +189,4 @@ def test_what_a_turn_has_heard_does_not_follow_it(world: World) -> None:
         assert "and blue, please" in json.dumps(world.model.asked[-1].json)
         world.platform.say("a", "/stop")
         world.wait_for_text("a", "Stopping.")
-        assert not any("waiting message" in one for one in world.replies("a"))
+        assert not any("queued message" in one for one in world.replies("a"))

@@ -178,7 +178,9 @@ def test_a_draft_that_nobody_was_told_of_is_not_a_second_reply(world: World, res
     with Inside(world) as inside:
         world.platform.say("a", "tell me")
         world.wait_for_text("a", "beginning")
-        eventually(lambda: inside.services.connected() == {} or _drafts(inside.store) == 1)
+        eventually(
+            lambda: inside.services.connections.connected() == {} or _drafts(inside.store) == 1
+        )
         quiet.release()
         shown = world.platform.wait_for(
             "a", lambda shown: shown[-1].text.endswith(_BEGUN + "And the end.")

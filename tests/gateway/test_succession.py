@@ -49,7 +49,7 @@ def test_new_while_messages_wait_answers_them_in_the_new_conversation(world: Wor
         world.platform.say("a", "so do I")
         _wait_until_taken(world)
         world.platform.say("a", "/reset")
-        world.wait_for_text("a", "2 waiting messages will be answered in it.")
+        world.wait_for_text("a", "2 queued messages will be answered in it.")
         world.wait_for_text("a", "You said: and I wait")
         world.wait_for_text("a", "You said: so do I")
         assert "Ada" not in _told(world)
@@ -71,7 +71,7 @@ def test_new_while_a_terminal_runs_the_conversation_answers_all_that_waits(world
             world.platform.say("a", "so do I")
             eventually(lambda: _waiting(inside) == 2)
             world.platform.say("a", "/new")
-            world.wait_for_text("a", "2 waiting messages will be answered in it.")
+            world.wait_for_text("a", "2 queued messages will be answered in it.")
             world.wait_for_text("a", "You said: and I wait")
             world.wait_for_text("a", "You said: so do I")
             assert "Ada" not in _told(world)
@@ -80,8 +80,8 @@ def test_new_while_a_terminal_runs_the_conversation_answers_all_that_waits(world
 @pytest.mark.parametrize(
     ("stop", "said", "is_answered"),
     [
-        ("/stop", "Nothing is running here. 1 waiting message follows", True),
-        ("/stop all", "1 waiting message was taken back.", False),
+        ("/stop", "Nothing is running here. 1 queued message is next", True),
+        ("/stop all", "1 queued message was cancelled.", False),
     ],
 )
 def test_what_waits_for_a_terminal_is_not_stopped_as_if_it_ran(
@@ -118,7 +118,7 @@ def test_what_a_killed_terminal_left_is_named_and_can_be_given_up(world: World) 
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "in a terminal has no answer yet.")
         world.platform.say("a", "/stop all")
-        world.wait_for_text("a", "1 message of a terminal is given up.")
+        world.wait_for_text("a", "1 message of a terminal was cancelled.")
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "Undone from here on: 'in a terminal'")
 
@@ -132,7 +132,7 @@ def test_status_tells_what_waits_from_what_runs(world: World) -> None:
             world.platform.say("a", "two")
             eventually(lambda: _waiting(inside) == 1)
             world.platform.say("a", "/status")
-            world.wait_for_text("a", "Nothing has begun yet of what waits here.")
+            world.wait_for_text("a", "Turns are queued here; none has begun yet.")
         world.wait_for_text("a", "You said: two")
 
 
@@ -196,7 +196,7 @@ def test_what_a_message_asks_that_went_along_is_answered_where_the_chat_is(world
         world.platform.say("a", "clean up")
         _wait_until_taken(world)
         world.platform.say("a", "/new")
-        world.wait_for_text("a", "May this run?")
+        world.wait_for_text("a", "Allow this command?")
         world.platform.say("a", "/deny")
         world.wait_for_text("a", "terminal: deny.")
 

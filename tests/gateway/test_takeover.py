@@ -72,7 +72,7 @@ def test_only_a_gateway_is_asked_to_stop(kind: str) -> None:
             locks.take_over([AccountLock("x", "token"), AccountLock("x", "token")], PATIENCE_S)
             assert holder.wait(PATIENCE_S) == -signal.SIGTERM
             return
-        with pytest.raises(UsageError, match=f"{holder.pid}.*no gateway of yours"):
+        with pytest.raises(UsageError, match=f"{holder.pid}.*not a gateway of yours"):
             locks.take_over([AccountLock("x", "token")], PATIENCE_S)
         assert holder.poll() is None
         holder.communicate(timeout=PATIENCE_S)
@@ -93,7 +93,7 @@ def test_nobody_is_signalled_whom_the_lock_does_not_name_beyond_doubt(written: b
     holder, lock = AccountLock("x", "token"), AccountLock("x", "token")
     holder.take()
     holder.path.write_bytes(written)
-    with pytest.raises(UsageError, match="no gateway of yours"):
+    with pytest.raises(UsageError, match="not a gateway of yours"):
         locks.take_over([lock], PATIENCE_S)
     holder.release()
 
@@ -105,7 +105,7 @@ def test_a_gateway_that_does_not_stop_is_named() -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"taken\n"
         with pytest.raises(UsageError, match=f"Process {holder.pid} has not ended"):
-            locks.take_over([AccountLock("x", "token")], patience_s=0.2)
+            locks.take_over([AccountLock("x", "token")], timeout_s=0.2)
         holder.communicate(timeout=PATIENCE_S)
 
 
@@ -129,5 +129,5 @@ def test_a_mark_that_cannot_be_written_stops_nobody(caplog: pytest.LogCaptureFix
     lock.path.with_suffix(".mark").mkdir()
     lock.mark.write("one")
     assert lock.mark.read() is None
-    assert "cannot be written" in caplog.text
+    assert "Cannot write mark" in caplog.text
     lock.release()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.platforms.base import MessageEvent, Receipt
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from hermes_state.ledger import inbox, outbox, turns
@@ -98,7 +99,7 @@ def test_a_message_does_not_interrupt_its_own_turn(world: World) -> None:
         accepted = Accepted(
             turn.id, turn.session_id, turn.conversation_id, turn.user_message_id, is_new=True
         )
-        services.make_way(accepted, target)
+        services.turns.interrupt_for(accepted, target)
         assert not running.stop.is_set
         quiet.release()
         assert world.wait_for_replies("a", 1) == ["not stopped"]
@@ -113,7 +114,7 @@ def test_stop_all_takes_back_what_waits(world: World) -> None:
         world.platform.say("a", "two")
         world.platform.say("a", "three")
         world.platform.say("a", "/stop all")
-        world.wait_for_text("a", "2 waiting messages were taken back")
+        world.wait_for_text("a", "2 queued messages were cancelled")
         world.wait_for_text("a", "⏹ Stopped.")
         world.platform.say("a", "four")
         world.wait_for_text("a", "You said: four")
@@ -136,7 +137,7 @@ def test_stop_all_stops_a_turn_that_heard_what_waited(world: World) -> None:
         assert after.begun.wait(_PATIENCE_S)
         world.platform.say("a", "/queue three")
         world.platform.say("a", "/stop all")
-        world.wait_for_text("a", "⏹ Stopping. 1 waiting message was taken back.")
+        world.wait_for_text("a", "⏹ Stopping. 1 queued message was cancelled.")
         eventually(lambda: inside.open_turns() == set())
         assert inside.store.read(turns.unfinished) == []
         world.platform.say("a", "four")
@@ -201,7 +202,7 @@ def test_a_message_that_cannot_be_stored_is_not_acknowledged_and_answered_later(
     with Inside(world) as inside:
         with disk_full_at(inside.store, "INSERT ON turns"):
             world.platform.say("a", "hello", message_id="m1")
-            eventually(lambda: inside.services.received_count >= 2)
+            eventually(lambda: inside.services.ingress.received_count >= 2)
             assert world.platform.unacknowledged() == ["m1"]
         assert "hello" in world.wait_for_replies("a", 1)[0]
 
@@ -254,7 +255,7 @@ def test_the_note_of_a_reset_that_cannot_be_stored_does_not_lose_the_message(wor
         entry.updated_at = entry.updated_at.replace(year=2020)
         with disk_full_at(inside.store, "INSERT ON outbox WHEN NEW.key LIKE 'reset:%'"):
             world.platform.say("a", "two", message_id="m2")
-            eventually(lambda: inside.services.received_count >= 3)
+            eventually(lambda: inside.services.ingress.received_count >= 3)
             assert world.platform.unacknowledged() == ["m2"]
         note, reply = world.wait_for_replies("a", 3)[1:]
         assert "idle" in note
@@ -271,16 +272,23 @@ def test_a_command_that_was_done_is_told_when_the_store_can_be_written(world: Wo
         eventually(lambda: inside.store.read(inbox.unsettled) == [])
 
 
-def test_a_message_nobody_foresaw_is_told_of_and_holds_up_no_other(world: World) -> None:
+def test_a_message_nobody_foresaw_is_told_of_and_holds_up_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Inside(world) as inside:
         pipeline = inside.services.pipeline
-        heard = pipeline.access.role_of
-        pipeline.access.role_of = lambda source: (  # type: ignore[method-assign]
-            heard(source) if source.chat_id != "bad" else 1 / 0
-        )
+        accept = pipeline.accept
+
+        def fail_for_one(event: MessageEvent) -> Receipt:
+            assert event.source is not None
+            if event.source.chat_id == "bad":
+                raise ZeroDivisionError
+            return accept(event)
+
+        monkeypatch.setattr(pipeline, "accept", fail_for_one)
         world.platform.say("bad", "this breaks something")
         world.platform.say("a", "this does not")
-        assert "was not taken in" in world.wait_for_replies("bad", 1)[0]
+        assert "was not accepted" in world.wait_for_replies("bad", 1)[0]
         assert "this does not" in world.wait_for_replies("a", 1)[0]
 
 

@@ -51,24 +51,24 @@ def test_a_message_that_did_not_really_change_is_not_answered_again(
     world: World, sides: dict[str, Any]
 ) -> None:
     with Inside(world) as inside:
-        inside.call(inside.services.accept(_event("see https://example.org", "1", **sides)))
+        inside.call(inside.services.ingress.accept(_event("see https://example.org", "1", **sides)))
         world.wait_for_text("a", "see https://example.org")
         again = _event("see https://example.org", "1:e2", edits="1", **sides)
-        assert inside.call(inside.services.accept(again)).outcome == "ignored"
+        assert inside.call(inside.services.ingress.accept(again)).outcome == "ignored"
         changed = _event("see https://example.com", "1:e3", edits="1", **sides)
-        assert inside.call(inside.services.accept(changed)).outcome == "turn"
+        assert inside.call(inside.services.ingress.accept(changed)).outcome == "turn"
         world.wait_for_text("a", "I corrected my message.")
         unchanged = _event("see https://example.com", "1:e4", edits="1", **sides)
-        assert inside.call(inside.services.accept(unchanged)).outcome == "ignored"
+        assert inside.call(inside.services.ingress.accept(unchanged)).outcome == "ignored"
         assert len(_asked(world)) == 2
 
 
 def test_a_command_that_did_not_really_change_is_not_done_again(world: World) -> None:
     with Inside(world) as inside:
         said = "/background read https://example.org"
-        inside.call(inside.services.accept(_event(said, "1")))
+        inside.call(inside.services.ingress.accept(_event(said, "1")))
         world.wait_for_text("a", "You said: read https://example.org")
-        again = inside.call(inside.services.accept(_event(said, "1:e2", edits="1")))
+        again = inside.call(inside.services.ingress.accept(_event(said, "1:e2", edits="1")))
         assert again.outcome == "ignored"
 
 
@@ -134,16 +134,18 @@ def test_what_is_steered_is_said_in_its_last_version(world: World) -> None:
 def test_the_new_words_of_an_album_are_a_correction_without_its_pictures(world: World) -> None:
     album: dict[str, Any] = {"files": (PNG, PNG + b"1"), "parts": ["1", "2"]}
     with Inside(world) as inside:
-        inside.call(inside.services.accept(_event("my albun", "1-2", **album)))
+        inside.call(inside.services.ingress.accept(_event("my albun", "1-2", **album)))
         world.wait_for_text("a", "my albun")
         assert _asked(world)[-1].count("[Attached image: ") == 2
-        inside.call(inside.services.accept(_event("my album", "1:e3", edits="1", files=(PNG,))))
+        inside.call(
+            inside.services.ingress.accept(_event("my album", "1:e3", edits="1", files=(PNG,)))
+        )
         world.wait_for_text("a", "my album")
         assert _asked(world)[-1] == f"{_CORRECTED}my album"
         same = _event("my album", "1:e4", edits="1", files=(PNG,))
-        assert inside.call(inside.services.accept(same)).outcome == "ignored"
+        assert inside.call(inside.services.ingress.accept(same)).outcome == "ignored"
         other = _event("my album", "1:e5", edits="1", files=(PNG + b"2",))
-        inside.call(inside.services.accept(other))
+        inside.call(inside.services.ingress.accept(other))
         eventually(lambda: len(world.model.asked) == 3)
         assert _asked(world)[-1].count("[Attached image: ") == 1
 
@@ -155,8 +157,10 @@ def test_an_album_that_waits_keeps_its_pictures_with_its_new_words(world: World)
         world.platform.say("a", "one")
         assert quiet.begun.wait(_PATIENCE_S)
         album = _event("my albun", "1-2", files=(PNG, PNG + b"1"), parts=["1", "2"])
-        inside.call(inside.services.accept(album))
-        inside.call(inside.services.accept(_event("my album", "1:e3", edits="1", files=(PNG,))))
+        inside.call(inside.services.ingress.accept(album))
+        inside.call(
+            inside.services.ingress.accept(_event("my album", "1:e3", edits="1", files=(PNG,)))
+        )
         quiet.release()
         world.wait_for_text("a", "my album")
         assert _asked(world)[-1].startswith("my album\n")
@@ -176,11 +180,11 @@ def test_what_was_not_meant_for_us_is_answered_when_it_is(world: World) -> None:
     with Inside(world) as inside:
         source = SessionSource(Platform("loopback"), "g", chat_type="group", user_id="u1")
         heard = MessageEvent("what is it?", source=source, message_id="1")
-        assert inside.call(inside.services.accept(heard)).outcome == "ignored"
+        assert inside.call(inside.services.ingress.accept(heard)).outcome == "ignored"
         named = MessageEvent(
             "bot, what is it?", source=source, message_id="1:e2", edits="1", is_mention=True
         )
-        assert inside.call(inside.services.accept(named)).outcome == "turn"
+        assert inside.call(inside.services.ingress.accept(named)).outcome == "turn"
         world.wait_for_text("g", "You said: bot, what is it?")
 
 
@@ -210,17 +214,17 @@ def test_nobody_changes_what_somebody_else_wrote(world: World) -> None:
     quiet = Quiet()
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
-        inside.call(inside.services.accept(_in_a_thread("one", "1", "u1")))
+        inside.call(inside.services.ingress.accept(_in_a_thread("one", "1", "u1")))
         assert quiet.begun.wait(_PATIENCE_S)
-        inside.call(inside.services.accept(_in_a_thread("tow", "2", "u1")))
+        inside.call(inside.services.ingress.accept(_in_a_thread("tow", "2", "u1")))
         forged = _in_a_thread("forged", "3", "u2", edits="2")
-        assert inside.call(inside.services.accept(forged)).outcome == "ignored"
+        assert inside.call(inside.services.ingress.accept(forged)).outcome == "ignored"
         corrected = _in_a_thread("two", "4", "u1", edits="2")
-        assert inside.call(inside.services.accept(corrected)).outcome == "turn"
+        assert inside.call(inside.services.ingress.accept(corrected)).outcome == "turn"
         quiet.release()
         world.wait_for_text("g", "You said: [u1] two")
         late = _in_a_thread("forged", "5", "u2", edits="2")
-        assert inside.call(inside.services.accept(late)).outcome == "ignored"
+        assert inside.call(inside.services.ingress.accept(late)).outcome == "ignored"
         assert _asked(world) == ["[u1] one", "[u1] two"]
 
 
@@ -230,11 +234,11 @@ def test_what_another_made_of_a_message_does_not_keep_its_sender_from_changing_i
     with Inside(world) as inside:
         heard = _in_a_thread("what is it?", "1", "u1")
         heard.is_mention = False
-        assert inside.call(inside.services.accept(heard)).outcome == "ignored"
-        inside.call(inside.services.accept(_in_a_thread("forged", "2", "u2", edits="1")))
+        assert inside.call(inside.services.ingress.accept(heard)).outcome == "ignored"
+        inside.call(inside.services.ingress.accept(_in_a_thread("forged", "2", "u2", edits="1")))
         world.wait_for_text("g", "You said: [u2] forged")
         named = _in_a_thread("bot, what is it?", "3", "u1", edits="1")
-        assert inside.call(inside.services.accept(named)).outcome == "turn"
+        assert inside.call(inside.services.ingress.accept(named)).outcome == "turn"
         world.wait_for_text("g", "You said: [u1] bot, what is it?")
 
 
@@ -242,12 +246,12 @@ def test_a_new_version_that_does_not_name_us_any_more_still_counts(world: World)
     quiet = Quiet()
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
-        inside.call(inside.services.accept(_in_a_thread("one", "1", "u1")))
+        inside.call(inside.services.ingress.accept(_in_a_thread("one", "1", "u1")))
         assert quiet.begun.wait(_PATIENCE_S)
-        inside.call(inside.services.accept(_in_a_thread("bot, tow", "2", "u1")))
+        inside.call(inside.services.ingress.accept(_in_a_thread("bot, tow", "2", "u1")))
         corrected = _in_a_thread("two", "3", "u1", edits="2")
         corrected.is_mention = False
-        assert inside.call(inside.services.accept(corrected)).outcome == "turn"
+        assert inside.call(inside.services.ingress.accept(corrected)).outcome == "turn"
         quiet.release()
         world.wait_for_text("g", "You said: [u1] two")
         assert _asked(world) == ["[u1] one", "[u1] two"]
@@ -380,52 +384,18 @@ def test_a_job_that_is_changed_before_it_has_asked_its_model_says_nothing_of_its
         assert not any("send it again" in one for one in world.replies("a"))
 
 
-def test_a_new_conversation_whose_title_is_corrected_is_not_left(world: World) -> None:
+def test_editing_new_starts_no_other_conversation(world: World) -> None:
     with Inside(world) as inside:
         opened = world.platform.say("a", "/new Titl")
         world.wait_for_text("a", "'Titl'")
         world.platform.say("a", "in it")
         world.wait_for_text("a", "You said: in it")
         (before,) = inside.runner.session_store.list_sessions()
-        here = before.session_id
         world.platform.edit("a", opened, "/new Title")
-        world.wait_for_text("a", "'Title'")
+        world.wait_for_text("a", "Editing a message does not run /new again.")
         (after,) = inside.runner.session_store.list_sessions()
-        assert after.session_id == here
-        assert inside.store.read(title_ledger.title_of, here) == "Title"
-
-
-@pytest.mark.parametrize("leave", ["/new Beta", "/new", "/resume Before"])
-@pytest.mark.parametrize("first", ["/new Alpha", "/new"])
-def test_a_title_that_is_corrected_too_late_is_given_to_no_other_conversation(
-    world: World, first: str, leave: str
-) -> None:
-    with Inside(world) as inside:
-        world.platform.say("a", "/new Before")
-        world.wait_for_text("a", "'Before'")
-        opened = world.platform.say("a", first)
-        world.platform.say("a", "in it")
-        world.wait_for_text("a", "You said: in it")
-        world.platform.say("a", leave)
-        world.platform.say("a", "elsewhere")
-        world.wait_for_text("a", "You said: elsewhere")
-        titles = {one["id"]: one["title"] for one in inside.store.list_sessions_rich()}
-        world.platform.edit("a", opened, "/new Alpha 2")
-        assert "/title" in world.wait_for_text("a", "too late").text
-        assert {one["id"]: one["title"] for one in inside.store.list_sessions_rich()} == titles
-
-
-def test_a_title_is_corrected_again_and_again_also_after_a_restart(world: World) -> None:
-    with Inside(world):
-        opened = world.platform.say("a", "/new")
-        world.wait_for_replies("a", 1)
-        world.platform.edit("a", opened, "/new One")
-        world.wait_for_text("a", "'One'")
-    with Inside(world):
-        world.platform.edit("a", opened, "/new Two")
-        world.wait_for_text("a", "'Two'")
-    with SessionDB(world.home.database) as store:
-        assert [one["title"] for one in store.list_sessions_rich()] == ["Two"]
+        assert after.session_id == before.session_id
+        assert inside.store.read(title_ledger.title_of, before.session_id) == "Titl"
 
 
 def test_what_was_steered_and_read_is_corrected(world: World) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from gateway import locks, services, status
+from gateway import locks, preflight, status
 from gateway.platforms import registry
 from gateway.platforms.base import Manifest, PlatformError
 from gateway.run import RESTART_EXIT_CODE, GatewayRunner
@@ -58,14 +58,14 @@ def run(app: App, replace: bool, in_background: bool) -> int:
     app.home.create()
     log.set_up(app.home.logs, app.settings.log.level, is_shown=not in_background)
     plugins.load_enabled(app.home, app.settings)
-    on = services.configured(app.settings.gateway)
+    on = preflight.configured(app.settings.gateway)
     if not on:
         raise UsageError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
         )
     if replace:
         # First of all, so that what is wrong with the settings is told while the other one runs.
-        services.check_platforms(app.home, app.settings.gateway, on)
+        preflight.check_platforms(app.home, app.settings.gateway, on)
         accounts = _accounts(app, on)
         _stop(app)
         locks.take_over(accounts, _patience(app))
@@ -186,7 +186,7 @@ def stop(app: App) -> int:
 @pass_app
 def check(app: App) -> None:
     """Tell whether a gateway can start with the settings as they are now; starts nothing."""
-    services.check_start(app.home)
+    preflight.check_start(app.home)
     if app.as_json:
         app.emit({"can_start": True})
     app.say("A gateway can start with these settings.")
@@ -196,7 +196,7 @@ def check(app: App) -> None:
 @click.pass_context
 def restart(ctx: click.Context) -> int:
     """Stop the gateway and start it again; with settings that cannot be used it goes on as it is."""
-    services.check_start(ctx.ensure_object(App).home)
+    preflight.check_start(ctx.ensure_object(App).home)
     _stop(ctx.ensure_object(App))
     return ctx.invoke(start)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gateway import services, status
+from gateway import preflight, status
 from hermes_agent.models.providers import Providers
 from hermes_cli import plugins
 from hermes_cli.commands.app import App, pass_app
@@ -71,7 +71,7 @@ def install(app: App, only_print: bool) -> int:
     if only_print:
         click.echo(unit(app), nl=False)
         return 0
-    services.check_start(app.home)
+    preflight.check_start(app.home)
     _install(app)
     if running := status.get_running_pid():
         app.say(
@@ -241,7 +241,7 @@ def _unseen(app: App) -> list[str]:
     plugins.load_enabled(app.home, app.settings)
     tables = app.settings.gateway.platforms
     found = [name for name in config.variables(_providers().variables()) if name != "HERMES_HOME"]
-    for manifest in services.configured(app.settings.gateway):
+    for manifest in preflight.configured(app.settings.gateway):
         table = tables.get(manifest.name, {})
         found += [
             name

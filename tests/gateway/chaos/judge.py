@@ -20,7 +20,7 @@ from tests.gateway.chaos.place import Place, Seen
 from tests.gateway.chaos.script import Question
 
 _CURSOR = "▉"
-_PUT_OFF = "I go on with this afterwards"
+_PUT_OFF = "I continue with this afterwards"
 _GIVEN_UP = "times and the process ended each time"
 _CUT_OFF = "The process ended while"
 _ENDS = {"answered", "failed", "interrupted"}

@@ -380,7 +380,7 @@ def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
         )
         quiet.release()
         assert [event.type for event in stream][-1] == "response.completed"
-        assert second.result(PATIENCE_S).output_text == "It was said to the turn that ran."
+        assert second.result(PATIENCE_S).output_text == "The running turn took this message up."
     assert gateway.world.model.asked[-1].json["messages"][-1]["content"] == "two"
 
 

@@ -36,7 +36,7 @@ class Gateway(Inside):
         assert self.call(self.runner.start()) == ["api_server", "loopback"]
         services = self.runner._services
         assert services is not None
-        adapter = services.connected()["api_server"]
+        adapter = services.connections.connected()["api_server"]
         assert isinstance(adapter, ApiServerAdapter)
         self.client = openai.OpenAI(
             base_url=adapter.url,
@@ -302,7 +302,7 @@ def test_a_command_that_has_something_answered_is_answered_so_and_again(gateway:
 def test_work_beside_is_refused_where_its_result_would_reach_nobody(gateway: Gateway) -> None:
     said = [text(gateway.ask("/background count", extra_headers=keyed("k-1"))) for _ in range(2)]
     assert said[0] == said[1]
-    assert "would reach nobody" in said[0]
+    assert "needs a chat to deliver" in said[0]
     assert gateway.world.model.asked == []
     assert gateway.store.read(turns.still_open) == []
 
@@ -327,7 +327,7 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
         eventually(lambda: bool(agent._runner._steers), "what is to be said")
         quiet.release()
         assert first.result(PATIENCE_S) == "so be it"
-        assert second.result(PATIENCE_S) == "It was said to the turn that ran."
+        assert second.result(PATIENCE_S) == "The running turn took this message up."
 
 
 def test_requests_by_name_and_by_id_are_answered_in_the_order_in_which_they_came(
@@ -446,7 +446,7 @@ def test_a_client_that_hangs_up_stops_its_turn(gateway: Gateway) -> None:
     stream.close()
     services = gateway.runner._services
     assert services is not None
-    assert gateway.call(services.wait_for_result(turn_id)).status == "interrupted"
+    assert gateway.call(services.ingress.wait_for_result(turn_id)).status == "interrupted"
 
 
 def test_sixteen_clients_at_once_each_get_their_own_answer(gateway: Gateway) -> None:

@@ -163,7 +163,7 @@ def test_the_home_chat_follows(world: World, api: BotApi) -> None:
         gateway.answers(OLD, 2)
         api.world.upgrade(OLD, NEW)
         api.world.wait_for(lambda: not api.world.updates)
-        assert gateway.services.admin_chats.tell("Tea is ready.", "tea") == 1
+        assert gateway.services.admin_chats.send("Tea is ready.", "tea") == 1
         assert gateway.answers(NEW, 1) == ["Tea is ready."]
 
 

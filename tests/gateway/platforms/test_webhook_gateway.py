@@ -33,7 +33,7 @@ class Gateway(Inside):
     def deliver(self, delivery: str) -> httpx2.Response:
         services = self.runner._services
         assert services is not None
-        adapter = services.connected()["webhook"]
+        adapter = services.connections.connected()["webhook"]
         assert isinstance(adapter, WebhookAdapter)
         body = json.dumps({"branch": "main", "status": "red"}).encode()
         headers = signature.sign("hermes", SECRET, delivery, body)
@@ -80,5 +80,5 @@ def test_a_delivery_is_no_answer_to_what_the_agent_asks(world: World) -> None:
     with Gateway(world) as gateway:
         turns = [gateway.deliver(name).json()["turn_id"] for name in ("d-1", "d-2")]
         assert all(turns)
-        results = [gateway.call(gateway.services.wait_for_result(one)) for one in turns]
+        results = [gateway.call(gateway.services.ingress.wait_for_result(one)) for one in turns]
         assert [one.text for one in results] == ["I took main.", "Red again."]

@@ -47,7 +47,7 @@ class HostCheck:
         return name in self._hosts or request_host.is_address(name)
 
     def _is_allowed(self, origin: str) -> bool:
-        return origin in self._origins or request_host.is_here(request_host.name_of(origin))
+        return origin in self._origins or request_host.is_loopback(request_host.name_of(origin))
 
 
 class TokenCheck:

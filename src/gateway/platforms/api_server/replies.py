@@ -86,7 +86,7 @@ class StreamedText:
             case Retrying() | FellBack():
                 return self._restart()
             case QuestionAsked():
-                lines = [*questions.words(event), *questions.how_to_answer(event)]
+                lines = [*questions.lines_of(event), *questions.how_to_answer(event)]
                 return self._add_paragraph("\n".join(lines))
             case StepStored():
                 self._is_step_over = True
