@@ -46,7 +46,7 @@ class Gateway:
     def _listen(self) -> None:
         assert self._child.stdout is not None
         for line in self._child.stdout:
-            if b"gateway is up" in line:
+            if b"gateway is running" in line:
                 self.up_at = time.perf_counter()
                 self._is_up.set()
             self._said = [*self._said[-20:], line]

@@ -31,7 +31,7 @@ def quantity(value: float, unit: str) -> str:
 
 def _cells(result: Result) -> tuple[str, ...]:
     sign = "≥" if result.at_least else "≤"
-    bound = f"{result.must:g} ×" if result.limit else quantity(result.must, result.unit)
+    bound = f"{result.must:.3g} ×" if result.limit else quantity(result.must, result.unit)
     peer = "–"
     if result.peer is not None:
         peer = quantity(result.peer, result.unit)

@@ -39,8 +39,9 @@ class Result:
 
     @property
     def is_meaningful(self) -> bool:
-        """Whether anything was measured: nothing takes no time and no memory."""
-        return self.measured > 0 and (self.limit is None or self.limit > 0)
+        """Whether anything was measured: less than the smallest unit counts as nothing."""
+        least = 1 if self.unit in ("bytes", "count") else 1e-10
+        return self.measured >= least and (self.limit is None or self.limit >= least)
 
     @property
     def verdict(self) -> str:

@@ -10,7 +10,7 @@ from gateway import status
 from gateway.adapter_calls import called, is_end_of, own_task
 from gateway.blocking import run_blocking
 from gateway.platforms.base import BasePlatformAdapter, Ingress, Manifest, PlatformError
-from hermes_cli.plugin_calls import is_of_a_person
+from hermes_cli.plugin_calls import is_user_interrupt
 from hermes_core.errors import describe_error
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Supervisor:
         try:
             self._prepared = self._make()
         except BaseException as error:
-            if is_of_a_person(error):
+            if is_user_interrupt(error):
                 raise
             logger.debug("Platform %s not made yet", self.manifest.name, exc_info=True)
 

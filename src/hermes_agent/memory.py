@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from hermes_cli.plugin_calls import is_of_a_person
+from hermes_cli.plugin_calls import is_user_interrupt
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +21,6 @@ def learn(providers: Iterable[MemoryProvider], transcript: list[dict[str, Any]])
         try:
             provider.on_session_end(transcript)
         except BaseException as error:
-            if is_of_a_person(error):
+            if is_user_interrupt(error):
                 raise
             logger.exception("Memory provider %s failed", type(provider).__name__)

@@ -1,7 +1,6 @@
-"""What callbacks answer: a result checked against the contract of its hook, and which of several counts.
+"""Results of hook callbacks: checks against `hookspecs`, and the choice between several.
 
-Whoever calls a hook gets answers that are as `hookspecs` says. A result of another form is a mistake of
-its plugin: it is told in the log and counts as none.
+A result that does not match the contract is logged and counts as None.
 """
 
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
@@ -19,41 +18,41 @@ _REFUSALS = frozenset({"block", "drop"})
 
 
 class AnswerError(ValueError):
-    """A result that its hook does not take; says what it was."""
+    """A result that does not match its hook; says what it was."""
 
 
 def checked(hook: str, result: object) -> object:
-    """A result that is not None as the hook's caller gets it; raises AnswerError.
+    """Validate a result that is not None. Raises AnswerError.
 
-    A refusal counts even when its words are missing: who guards something is not to be passed over
-    for a small mistake. What an observer returns is read by nobody.
+    A refusal counts even without its text, so that a small mistake does not disable a guard. Results of
+    observers are ignored.
     """
     refuse_unfinished(result)
     kinds = _kinds(hook)
     if not kinds:
         return result
     if not isinstance(result, Mapping):
-        raise AnswerError(f"a {type(result).__name__} in place of a dict")
+        raise AnswerError(f"a {type(result).__name__} instead of a dict")
     answer = cast("Mapping[str, object]", result)
     action = answer.get("action")
     if not isinstance(action, str) or action not in kinds:
-        raise AnswerError(f"the action {action!r}; it takes {' and '.join(kinds)}")
+        raise AnswerError(f"the action {action!r} (allowed: {', '.join(kinds)})")
     field, kind = kinds[action]
     return {"action": action, field: _value(action, field, kind, answer.get(field))}
 
 
 def refuse_unfinished(result: object) -> None:
-    """Raise AnswerError for what an async function or a generator gives: nothing of it has run yet."""
-    what = type(result).__name__
+    """Raise AnswerError for a coroutine or generator: its code has not run."""
+    kind = type(result).__name__
     if isinstance(result, Coroutine):
-        result.close()  # it would be complained of on the terminal, long after and without a name
+        result.close()  # prevents a late warning of the interpreter
     if isinstance(result, Coroutine | Generator | AsyncGenerator):
-        raise AnswerError(f"a {what}; plain functions are called here")
+        raise AnswerError(f"a {kind}; use a plain function")
 
 
 def decisive(answers: Sequence[Answer]) -> Answer | None:
-    """The answer that counts: a refusal of any, else the first."""
-    refusals = (one for one in answers if one["action"] in _REFUSALS)
+    """Return the first refusal, else the first answer."""
+    refusals = (answer for answer in answers if answer["action"] in _REFUSALS)
     return next(refusals, answers[0] if answers else None)
 
 
@@ -64,15 +63,15 @@ def _value(action: str, field: str, kind: type, value: object) -> object:
         raise AnswerError(f"{action!r} whose {field} is a {type(value).__name__}")
     if isinstance(value, str):
         return without_surrogates(value)
-    try:  # a copy that nobody else holds, of what a model could have given too
+    try:  # a private copy, limited to JSON
         return msgspec.json.decode(msgspec.json.encode(value))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise AnswerError(f"{action!r} whose {field} are no JSON: {error}") from error
+        raise AnswerError(f"{action!r} whose {field} are not JSON: {error}") from error
 
 
 @cache
 def _kinds(hook: str) -> dict[str, tuple[str, type]]:
-    """The actions that a hook takes, each with the field that goes along and its type."""
+    """Return the actions of a hook, each with its field and the type of that field."""
     kinds: dict[str, tuple[str, type]] = {}
     for shape in get_args(get_type_hints(hookspecs.SPECS[hook])["return"]):
         if is_typeddict(shape):

@@ -7,11 +7,11 @@ from hermes_core.version import VERSION
 
 
 def main() -> None:
-    """Run the command line. What is asked for most often does not wait for the rest to load."""
-    _have_streams()
+    """Run the command line; `--version` and the terminal UI start without the rest."""
+    _ensure_streams()
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        _tell_version()
+        _print_version()
         return
     if not arguments:
         _open_interface()
@@ -20,36 +20,36 @@ def main() -> None:
     sys.exit(run(arguments))
 
 
-def _tell_version() -> None:
-    """Print it; where there is no room for that, say so and end."""
+def _print_version() -> None:
+    """Print the version; exit with status 1 if stdout cannot be written."""
     try:
         sys.stdout.write(f"hermes {VERSION}\n")
         sys.stdout.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
             sys.stderr.write(f"hermes: {error.strerror}.\n")
-        # What could not be written would be tried again when the process ends, and complained about.
+        # Otherwise the interpreter would write again at exit and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
-def _have_streams() -> None:
-    """Return who starts us may have closed them; what is printed then goes nowhere."""
+def _ensure_streams() -> None:
+    """Replace closed output streams by /dev/null."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- for good
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _open_interface() -> None:
-    """Start the terminal UI where there is a terminal for it; else, or when it fails, go on."""
+    """Run the terminal UI if this terminal can show it; return if not, or if it fails."""
     from hermes_cli import interface  # noqa: PLC0415 -- see above
 
     if interface.is_possible() and interface.is_installed():
         from hermes_core.errors import HermesError  # noqa: PLC0415 -- see above
 
         try:
-            sys.exit(interface.alone())
+            sys.exit(interface.run_default())
         except HermesError:
-            return  # the command line says what is wrong, in its own way
+            return  # the command line reports the error
 
 
 if __name__ == "__main__":

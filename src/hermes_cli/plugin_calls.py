@@ -1,7 +1,7 @@
-"""Calling what belongs to a plugin: whatever it raises stays with the plugin.
+"""Calls into plugins, with their exceptions contained.
 
-Not every exception is an `Exception`: one that ends a task, a generator or the interpreter passes
-every boundary of ours and takes a thread, a poller or the process along. Only a person's Ctrl-C may.
+A BaseException that is not an Exception, such as SystemExit, would pass our boundaries and end a thread
+or the process. Only Ctrl-C may do that.
 """
 
 import logging
@@ -32,30 +32,32 @@ _OURS = frozenset(
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 
 Params = ParamSpec("Params")
-Made = TypeVar("Made")
+Returned = TypeVar("Returned")
 
 
-def contained(plugin: str, what: str, function: Callable[Params, Made]) -> Callable[Params, Made]:
-    """A function of a plugin that raises nothing but an `Exception`, or a person's Ctrl-C.
+def contained(
+    plugin: str, what: str, function: Callable[Params, Returned]
+) -> Callable[Params, Returned]:
+    """Wrap a function of a plugin so that it raises only `Exception`, or KeyboardInterrupt for Ctrl-C.
 
-    What it did not raise for others to read (a HermesError) is logged with the plugin's name.
+    Logs errors other than HermesError with the plugin's name.
     """
 
     @wraps(function, updated=())
-    def call(*args: Params.args, **kwargs: Params.kwargs) -> Made:
+    def call(*args: Params.args, **kwargs: Params.kwargs) -> Returned:
         try:
             result = function(*args, **kwargs)
             refuse_unfinished(result)
         except (HermesError, Interrupted):
             raise
         except AnswerError as error:
-            said = f"The plugin {plugin} failed in {what}: it gives {error}."
-            logger.error(said)  # noqa: TRY400 -- the fault is in no line of ours
-            raise PluginError(said) from error
+            message = f"The plugin {plugin} failed in {what}: it returned {error}."
+            logger.error(message)  # noqa: TRY400 -- no traceback: the result is wrong
+            raise PluginError(message) from error
         except BaseException as error:
-            if is_of_a_person(error):
+            if is_user_interrupt(error):
                 raise
-            logger.exception("plugin %s failed in %s", plugin, what)
+            logger.exception("Plugin %s failed in %s", plugin, what)
             if isinstance(error, Exception):
                 raise
             raise PluginError(
@@ -66,25 +68,25 @@ def contained(plugin: str, what: str, function: Callable[Params, Made]) -> Calla
     return call
 
 
-def is_of_a_person(error: BaseException) -> bool:
-    """Return whether somebody pressed Ctrl-C while the plugin's code ran.
+def is_user_interrupt(error: BaseException) -> bool:
+    """Return whether an error is a Ctrl-C, not a KeyboardInterrupt that the plugin raised.
 
-    That comes to the main thread alone, and between two instructions or out of a handler of signals:
-    that of `asyncio.run` has an instruction for it, as has a plugin that raises the same by itself.
+    A Ctrl-C reaches only the main thread: between two instructions, or from a signal handler such as
+    that of `asyncio.run`.
     """
     if not isinstance(error, KeyboardInterrupt):
         return False
-    is_here = threading.current_thread() is threading.main_thread()
-    return is_here and not _is_raised_by_others(error.__traceback__)
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and not _is_raised_by_plugin(error.__traceback__)
 
 
-def _is_raised_by_others(traceback: TracebackType | None) -> bool:
-    """Return whether an instruction raised it in code that is neither Python's nor ours."""
+def _is_raised_by_plugin(traceback: TracebackType | None) -> bool:
+    """Return whether a `raise` outside of Hermes and the standard library raised it."""
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     if traceback is None:
         return False
     frame = traceback.tb_frame
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    is_others = package not in sys.stdlib_module_names and package not in _OURS
-    return is_others and frame.f_code.co_code[traceback.tb_lasti] == _RAISE
+    is_foreign = package not in sys.stdlib_module_names and package not in _OURS
+    return is_foreign and frame.f_code.co_code[traceback.tb_lasti] == _RAISE

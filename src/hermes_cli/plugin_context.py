@@ -1,7 +1,7 @@
-"""What a plugin is handed to register with, and the records of what it registered.
+"""PluginContext, which plugins register with, and the records of registrations.
 
-A plugin's registrations are collected apart and taken over together once its `register` has
-returned, so that one which fails half-way leaves nothing behind.
+Registrations of a plugin take effect together when its `register` returns, so a plugin that fails leaves
+nothing behind.
 """
 
 import re
@@ -30,21 +30,20 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class ToolFacts(TypedDict, total=False):
-    """What a tool may declare about itself; nothing of it is needed."""
+    """Optional facts about a tool."""
 
     read_only: bool
-    """Changes nothing: may run beside others, and again after a crash."""
+    """Changes nothing: may run in parallel, and again after a crash."""
     subject: str
-    """The argument that says what a call is about: people are shown it, and the policy's patterns are
-    compared with it."""
+    """The argument that people see and that patterns of the policy match."""
     is_path: bool
-    """The subject is the path of a file: outside of the workspace it needs an approval."""
+    """The subject is a file path: outside of the workspace it needs an approval."""
     is_command: bool
     """The subject is a shell command line: a dangerous one needs an approval."""
     writes: bool
     """Changes files."""
     small: Sequence[str]
-    """The arguments that a small model gives; without it, small models are not offered the tool."""
+    """The arguments for small models; without it, small models do not get the tool."""
     one_line: str
     """The description for small models."""
     timeout_s: float
@@ -52,16 +51,16 @@ class ToolFacts(TypedDict, total=False):
 
 
 class Callback(NamedTuple):
-    """One function that a plugin wants called."""
+    """A callback of a hook."""
 
     plugin: str
     function: Callable[..., object]
-    wanted: frozenset[str] | None
-    """The arguments it declares; None when it takes them all."""
+    arguments: frozenset[str] | None
+    """The arguments it declares; None for all."""
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """Something a model may call."""
+    """A tool of a plugin."""
 
     plugin: str
     name: str
@@ -71,24 +70,24 @@ class Tool(msgspec.Struct, frozen=True):
 
     handler: Callable[..., object]
     facts: Mapping[str, Any]
-    """What else it declares about itself, as `PluginContext.tool` takes it."""
+    """The `ToolFacts` that it declares."""
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A slash command, the same on every surface."""
+    """A slash command of a plugin."""
 
     plugin: str
     name: str
     description: str
     handler: Callable[..., object]
     argument: str = ""
-    """How the help names what follows the command."""
+    """Placeholder for the argument in the help."""
     surfaces: frozenset[Surface] = SURFACES
-    """Where it exists."""
+    """The surfaces that have it."""
 
 
 class FactoryRecord(msgspec.Struct, frozen=True):
-    """A model, a platform or a memory, made by its factory when it is chosen."""
+    """A model, platform or memory provider, created by its factory when chosen."""
 
     plugin: str
     name: str
@@ -117,7 +116,7 @@ Record = Tool | Command | FactoryRecord | ProviderRecord | CliCommand
 
 
 class Registrations(msgspec.Struct):
-    """What was registered, by one plugin or by all of them."""
+    """Registrations of one plugin, or of all."""
 
     hooks: list[tuple[str, Callback]] = msgspec.field(default_factory=list[tuple[str, Callback]])
     tools: dict[str, Tool] = msgspec.field(default_factory=dict[str, Tool])
@@ -131,7 +130,7 @@ class Registrations(msgspec.Struct):
     cli_commands: dict[str, CliCommand] = msgspec.field(default_factory=dict[str, CliCommand])
 
     def joined_by(self, other: "Registrations") -> "Registrations":
-        """Both together; a name that both have raises PluginError."""
+        """Merge two registrations. Raises PluginError for a duplicate name."""
         return Registrations(
             [*self.hooks, *other.hooks],
             _both("tool", self.tools, other.tools),
@@ -151,17 +150,17 @@ def _both(
     kind: str, ours: dict[str, AnyRecord], theirs: dict[str, AnyRecord]
 ) -> dict[str, AnyRecord]:
     for name in ours.keys() & theirs.keys():
-        raise PluginError(f"The {kind} {name!r} belongs to the plugin {ours[name].plugin} already.")
+        raise PluginError(f"The plugin {ours[name].plugin} already has a {kind} {name!r}.")
     return {**ours, **theirs}
 
 
 class PluginContext:
-    """What a plugin's `register(ctx)` is handed; it may register until that function returns."""
+    """The argument of a plugin's `register(ctx)`; accepts registrations until that returns."""
 
     def __init__(self, name: str, home: Home, settings: Mapping[str, Any]) -> None:
         self.name = name
         self.settings = settings
-        """The table [plugins.settings.<name>] of config.toml; empty when there is none."""
+        """The table [plugins.settings.<name>] of config.toml, or an empty one."""
         self.registered = Registrations()
         self.is_open = True
         self.is_bundled = False  # True: may register reserved names
@@ -169,7 +168,7 @@ class PluginContext:
 
     @property
     def data_dir(self) -> Path:
-        """A private folder for the plugin's own files, made when it is first asked for."""
+        """A private folder for the plugin's files, created on first use."""
         return make_folder(self._folder)
 
     @overload
@@ -179,7 +178,7 @@ class PluginContext:
     def hook(
         self, name: str, callback: Function | None = None
     ) -> Function | Callable[[Function], Function]:
-        """Have a function called by a hook; without the function, a decorator that does it."""
+        """Register a callback for a hook; without `callback`, return a decorator."""
 
         def register(function: Function) -> Function:
             self._check_open()
@@ -197,18 +196,17 @@ class PluginContext:
         parameters: Mapping[str, Any],
         **facts: Unpack[ToolFacts],
     ) -> None:
-        """Offer the model a tool; `parameters` is the JSON schema of its arguments.
+        """Add a tool; `parameters` is the JSON schema of its arguments.
 
-        `facts` declare what else the tool is, so that approvals, the policy file and small models treat
-        it like one of ours.
+        Approvals, the policy and small models use its `facts`.
         """
-        held = self._held("tool", name, handler)
+        handler = self._contained("tool", name, handler)
         _check_described(name, description, parameters)
         _check_facts(name, parameters, facts)
         tool = Tool(
-            self.name, name, description, parameters, held, cast("Mapping[str, Any]", facts)
+            self.name, name, description, parameters, handler, cast("Mapping[str, Any]", facts)
         )
-        self._keep("tool", self.registered.tools, tool, _TOOL_NAME)
+        self._add("tool", self.registered.tools, tool, _TOOL_NAME)
 
     def command(
         self,
@@ -221,104 +219,106 @@ class PluginContext:
     ) -> None:
         """Add a slash command; the name has no slash."""
         if unknown := sorted(set(surfaces) - SURFACES):
-            known = ", ".join(sorted(SURFACES))
-            raise PluginError(f"There is no surface {unknown[0]!r}.", fix=f"Use some of: {known}.")
-        held = self._held("command", name, handler)
-        command = Command(self.name, name, description, held, argument, frozenset(surfaces))
-        self._keep("command", self.registered.commands, command)
+            names = ", ".join(sorted(SURFACES))
+            raise PluginError(f"There is no surface {unknown[0]!r}.", fix=f"Use some of: {names}.")
+        handler = self._contained("command", name, handler)
+        command = Command(self.name, name, description, handler, argument, frozenset(surfaces))
+        self._add("command", self.registered.commands, command)
 
     def model(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:
-        """Add a model that can be chosen by this name."""
-        model = FactoryRecord(self.name, name, description, self._held("model", name, factory))
-        self._keep("model", self.registered.models, model)
+        """Add a model that users can choose by this name."""
+        self._add_factory("model", self.registered.models, name, factory, description)
 
     def provider(self, name: str, *, base_url: str, **facts: object) -> None:
-        """Add a provider of models, which is asked in OpenAI's format unless `adapter` says otherwise.
+        """Add a provider of models; its format is OpenAI's unless `adapter` names another.
 
-        The facts are the fields of `hermes_agent.models.providers.Provider`.
+        `facts` are fields of `hermes_agent.models.providers.Provider`.
         """
         provider = plugin_names.provider_of(name, {"base_url": base_url, **facts})
         record = ProviderRecord(self.name, name, provider)
-        self._keep("provider", self.registered.providers, record)
+        self._add("provider", self.registered.providers, record)
 
     def platform(self, name: str, factory: Callable[..., object], *, description: str = "") -> None:
         """Add a chat platform to the gateway."""
-        platform = FactoryRecord(
-            self.name, name, description, self._held("platform", name, factory)
-        )
-        self._keep("platform", self.registered.platforms, platform)
+        self._add_factory("platform", self.registered.platforms, name, factory, description)
 
     def memory_provider(
         self, name: str, factory: Callable[..., object], *, description: str = ""
     ) -> None:
-        """Add a memory that learns from every conversation, beside the others."""
-        held = self._held("memory provider", name, factory)
-        provider = FactoryRecord(self.name, name, description, held)
-        self._keep("memory provider", self.registered.memory_providers, provider)
+        """Add a memory provider, which learns from every conversation."""
+        records = self.registered.memory_providers
+        self._add_factory("memory provider", records, name, factory, description)
 
     def cli_command(self, command: "click.Command") -> None:
-        """Add a sub-command to `hermes`, under the name that the command has."""
+        """Add a sub-command of `hermes`, under its own name."""
         name = getattr(command, "name", None) or ""
-        self._held("sub-command", name, command)  # the command line contains it itself
-        self._keep(
-            "sub-command", self.registered.cli_commands, CliCommand(self.name, name, command)
-        )
+        self._contained("sub-command", name, command)  # only for its checks
+        self._add("sub-command", self.registered.cli_commands, CliCommand(self.name, name, command))
 
-    def _held(
+    def _add_factory(
+        self,
+        kind: Kind,
+        records: dict[str, FactoryRecord],
+        name: str,
+        factory: Callable[..., object],
+        description: str,
+    ) -> None:
+        factory = self._contained(kind, name, factory)
+        self._add(kind, records, FactoryRecord(self.name, name, description, factory))
+
+    def _contained(
         self, kind: Kind, name: str, function: Callable[..., object]
     ) -> Callable[..., object]:
-        """A function of the plugin, fit to be called by everybody."""
+        """Check a function of the plugin and contain its errors."""
         if not callable(function):
-            raise PluginError(f"The {kind} {name!r} needs something that can be called.")
+            raise PluginError(f"The {kind} {name!r} needs a callable.")
         if _is_unfinished(function):
             raise PluginError(
                 f"The {kind} {name!r} is async or a generator; give a plain function."
             )
         return contained(self.name, f"the {kind} {name}", function)
 
-    def _keep(
+    def _add(
         self,
         kind: Kind,
-        kept: dict[str, AnyRecord],
+        records: dict[str, AnyRecord],
         record: AnyRecord,
         pattern: re.Pattern[str] = NAME,
     ) -> None:
         self._check_open()
         if not pattern.fullmatch(record.name):
-            raise PluginError(f"{record.name!r} is no name for a {kind}.")
+            raise PluginError(f"Invalid name {record.name!r} for a {kind}.")
         if not self.is_bundled and record.name in plugin_names.reserved(kind):
-            raise PluginError(
-                f"The {kind} {record.name!r} belongs to Hermes.", fix="Choose another name."
-            )
-        kept.update(_both(kind, kept, {record.name: record}))
+            raise PluginError(f"{record.name!r} is a built-in {kind}.", fix="Choose another name.")
+        records.update(_both(kind, records, {record.name: record}))
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise PluginError(f"The plugin {self.name} may register only in its register(ctx).")
+            raise PluginError(f"The plugin {self.name} can register only in its register(ctx).")
 
 
 def _check_described(name: str, description: object, parameters: object) -> None:
-    """See that a tool can be told to a model; it stands in every request."""
+    """Check what every request to a model will contain. Raises PluginError."""
     if not isinstance(description, str):
-        raise PluginError(f"The description of the tool {name!r} is no text.")
+        raise PluginError(f"The description of the tool {name!r} is not a string.")
     try:
         if isinstance(parameters, Mapping):
             msgspec.json.encode(parameters)
             return
     except (TypeError, ValueError, RecursionError):
         pass
-    raise PluginError(f"The parameters of the tool {name!r} are no JSON schema: a table is needed.")
+    raise PluginError(f"The parameters of the tool {name!r} are not a JSON schema.")
 
 
 def _check_facts(name: str, parameters: Mapping[str, Any], facts: "ToolFacts") -> None:
     try:
         msgspec.convert(facts, ToolFacts)
     except msgspec.ValidationError as error:
-        raise PluginError(f"The tool {name!r} is not described correctly: {error}.") from error
+        raise PluginError(f"The facts of the tool {name!r} are not valid: {error}.") from error
     for fact in facts:
         if fact not in ToolFacts.__annotations__:
-            known = ", ".join(ToolFacts.__annotations__)
-            raise PluginError(f"A tool has no {fact!r}.", fix=f"Use one of: {known}.")
+            names = ", ".join(ToolFacts.__annotations__)
+            raise PluginError(f"A tool has no {fact!r}.", fix=f"Use one of: {names}.")
     arguments = parameters.get("properties", {})
     for argument in (*filter(None, [facts.get("subject", "")]), *facts.get("small", ())):
         if argument not in arguments:
@@ -326,10 +326,10 @@ def _check_facts(name: str, parameters: Mapping[str, Any], facts: "ToolFacts") -
 
 
 def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Callback:
-    """Check a function against the hook's contract; one that does not fit raises PluginError."""
+    """Check a function against the contract of its hook. Raises PluginError."""
     if hook not in hookspecs.SPECS:
-        known = ", ".join(hookspecs.SPECS)
-        raise PluginError(f"There is no hook {hook!r}.", fix=f"Use one of: {known}.")
+        names = ", ".join(hookspecs.SPECS)
+        raise PluginError(f"There is no hook {hook!r}.", fix=f"Use one of: {names}.")
     import inspect  # noqa: PLC0415 -- slow to load, and most homes have no plugin
 
     if _is_unfinished(function):
@@ -337,32 +337,34 @@ def callback_of(plugin: str, hook: str, function: Callable[..., object]) -> Call
             f"The callback of {hook} is async or a generator; hooks are plain functions."
         )
     try:
-        taken = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise PluginError(f"The callback of {hook} cannot be called: {error}.") from error
-    given = inspect.signature(hookspecs.SPECS[hook]).parameters
-    named = {p for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    unknown = [p.name for p in taken if _is_needed(p) and (p not in named or p.name not in given)]
+    spec = inspect.signature(hookspecs.SPECS[hook]).parameters
+    named = {p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    unknown = [
+        p.name for p in parameters if _is_required(p) and (p not in named or p.name not in spec)
+    ]
     if unknown:
         raise PluginError(
-            f"The callback of {hook} asks for {', '.join(unknown)}, which the hook does not give.",
-            fix=f"It gives: {', '.join(given)}.",
+            f"The callback of {hook} has unknown arguments: {', '.join(unknown)}.",
+            fix=f"The hook passes: {', '.join(spec)}.",
         )
-    if any(p.kind is p.VAR_KEYWORD for p in taken):
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return Callback(plugin, function, None)
-    return Callback(plugin, function, frozenset(p.name for p in named if p.name in given))
+    return Callback(plugin, function, frozenset(p.name for p in named if p.name in spec))
 
 
 def _is_unfinished(function: Callable[..., object]) -> bool:
-    """Return whether a call of it runs nothing yet; also of an object whose call is such a function."""
+    """Return whether calling it runs nothing yet: it is async or a generator."""
     import inspect  # noqa: PLC0415 -- as above
 
     forms = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
-    own = getattr(type(function), "__call__", None)  # noqa: B004 -- the function behind it is looked at
-    return any(is_form(one) for is_form in forms for one in (function, own))
+    own = getattr(type(function), "__call__", None)  # noqa: B004 -- inspects the function behind it
+    return any(is_form(candidate) for is_form in forms for candidate in (function, own))
 
 
-def _is_needed(parameter: "inspect.Parameter") -> bool:
+def _is_required(parameter: "inspect.Parameter") -> bool:
     variable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     empty = cast("object", parameter.empty)
     return parameter.default is empty and parameter.kind not in variable

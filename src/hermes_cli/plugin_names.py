@@ -1,7 +1,6 @@
-"""The names that belong to Hermes: a plugin that registers one of them is not loaded.
+"""Names that plugins cannot register because Hermes has them.
 
-The plugin host is below the packages that have these names, so it asks each of them by the path of a
-function, and only when a plugin registers something of that kind.
+The plugin host is below the packages that own these names, so it imports them lazily by path.
 """
 
 import importlib
@@ -26,7 +25,7 @@ OWNERS: Mapping[Kind, str] = {
 
 @cache
 def reserved(kind: Kind) -> Collection[str]:
-    """Return the names of a kind that plugins may not register."""
+    """Return the names of a kind that plugins cannot register."""
     if kind not in OWNERS:
         return ()
     names: Collection[str] = _owner(OWNERS[kind])()
@@ -34,7 +33,7 @@ def reserved(kind: Kind) -> Collection[str]:
 
 
 def provider_of(name: str, facts: Mapping[str, object]) -> object:
-    """Return the provider that the facts describe; raises PluginError."""
+    """Build a provider from its facts. Raises PluginError."""
     return _owner("hermes_agent.models.providers:from_facts")(name, facts)
 
 

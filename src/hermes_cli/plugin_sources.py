@@ -1,7 +1,6 @@
-"""Where plugins come from: the home, installed packages, and those shipped with Hermes.
+"""Discovery of plugins: in the home, in installed packages, and bundled with Hermes, in this order.
 
-Finding a plugin reads its manifest and never runs its code; `import_code` runs it. A name that is
-in several places is taken from the home first, then from a package, then from the shipped ones.
+Discovery reads manifests and never runs code of plugins; `import_code` does.
 """
 
 import importlib
@@ -35,14 +34,14 @@ BUNDLED = Path(__file__).parent / "bundled"
 Source = Literal["home", "package", "bundled", "missing"]
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Names of plugins and of most things they register; none of them can lead out of a folder."""
+"""Names of plugins and of most registrations; safe as folder names."""
 
 _PACKAGE = "hermes_plugins"
 _CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d{1,9}(?:\.\d{1,9})*)", re.ASCII)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What plugin.toml says."""
+    """Content of plugin.toml."""
 
     name: str
     version: str
@@ -53,64 +52,64 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A plugin that was found, whether or not it can be used."""
+    """A discovered plugin, valid or not."""
 
     name: str
     source: Source
     location: str
-    """Its folder, or the object its package names as the entry point."""
+    """Its folder, or the entry point of its package."""
 
     version: str = ""
     description: str = ""
     error: str = ""
-    """Why its manifest cannot be used; empty when it can."""
+    """The reason why its manifest is not valid, or an empty string."""
 
     hides: tuple[str, ...] = ()
-    """Other places that have a plugin of this name, which is not used."""
+    """Other places with a plugin of this name, which are ignored."""
 
 
 def is_name(text: str) -> bool:
-    """Return whether a plugin may be called so: lower-case letters, digits, dashes, underscores."""
+    """Return whether a text is a valid plugin name: a-z, digits, dashes, underscores."""
     return NAME.fullmatch(text) is not None
 
 
 def discover(home: Home) -> dict[str, Found]:
-    """Every known plugin by its name; no plugin's code runs."""
-    known: dict[str, Found] = {}
+    """Return every plugin by name, without running code of plugins."""
+    plugins: dict[str, Found] = {}
     for found in (
         *_in_folder(home.plugins, "home"),
         *_installed(),
         *_in_folder(BUNDLED, "bundled"),
     ):
-        first = known.get(found.name)
+        first = plugins.get(found.name)
         if first is None:
-            known[found.name] = found
+            plugins[found.name] = found
         else:
             hidden = f"{found.source}: {found.location}"
-            known[found.name] = msgspec.structs.replace(first, hides=(*first.hides, hidden))
-    return dict(sorted(known.items()))
+            plugins[found.name] = msgspec.structs.replace(first, hides=(*first.hides, hidden))
+    return dict(sorted(plugins.items()))
 
 
 def find(home: Home, names: Collection[str]) -> dict[str, Found]:
-    """The named plugins that exist; looks no further than it must, for metadata is slow to read."""
-    known: dict[str, Found] = {}
+    """Return the named plugins that exist; stops early, since metadata of packages is slow."""
+    plugins: dict[str, Found] = {}
     for place in (
         _in_folder(home.plugins, "home", names),
         _installed(),
         _in_folder(BUNDLED, "bundled", names),
     ):
-        if known.keys() >= set(names):
+        if plugins.keys() >= set(names):
             break
         for found in place:
-            known.setdefault(found.name, found)
-    return {name: known[name] for name in names if name in known}
+            plugins.setdefault(found.name, found)
+    return {name: plugins[name] for name in names if name in plugins}
 
 
 def at(folder: Path, source: Source = "home") -> Found:
-    """The plugin that lies in this folder."""
-    if not is_name(folder.name):  # it may hold anything, also what no terminal and no JSON takes
+    """Read the plugin in a folder."""
+    if not is_name(folder.name):  # it may not even be UTF-8
         error = PluginError(
-            f"{folder.name!r} is no name for a plugin.",
+            f"Invalid plugin name {folder.name!r}.",
             fix="Use lower-case letters, digits, dashes and underscores.",
         )
         name = without_surrogates(folder.name)
@@ -123,9 +122,9 @@ def at(folder: Path, source: Source = "home") -> Found:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read plugin.toml; a missing, unknown or wrong key raises PluginError."""
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise PluginError(f"{path} is no file.")
+    """Read plugin.toml. Raises PluginError."""
+    if path.exists() and not path.is_file():  # a pipe would block
+        raise PluginError(f"{path} is not a file.")
     try:
         return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Manifest)
     except FileNotFoundError as error:
@@ -133,30 +132,29 @@ def read_manifest(path: Path) -> Manifest:
             f"{path} is missing.", fix="Write one: name, version, description."
         ) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise PluginError(f"{path} cannot be read: {error}.") from error
+        raise PluginError(f"Cannot read {path}: {error}.") from error
     except RecursionError as error:
-        raise PluginError(f"{path} cannot be read: its values are nested too deep.") from error
+        raise PluginError(f"Cannot read {path}: it is nested too deeply.") from error
     except msgspec.ValidationError as error:
         raise PluginError(
             f"{path}: {error}.",
-            fix="It has the texts name, version and description, and may have author and "
-            "requires_hermes.",
+            fix="Required: name, version, description. Optional: author, requires_hermes.",
         ) from error
 
 
 def import_code(found: Found) -> ModuleType | object:
-    """Run the plugin's code and return what holds its `register`."""
+    """Run the plugin's code; return the object that has its `register`."""
     if found.source == "package":
         module, _, attribute = found.location.partition(":")
-        held: object = importlib.import_module(module.strip())
+        target: object = importlib.import_module(module.strip())
         for part in attribute.strip().split(".") if attribute else ():
-            held = getattr(held, part)
-        return held
+            target = getattr(target, part)
+        return target
     return _import_folder(found.name, Path(found.location))
 
 
 def forget_code(found: Found) -> None:
-    """Take the modules of a folder plugin out of the interpreter, so that it can be loaded anew."""
+    """Remove the modules of a folder plugin from sys.modules."""
     if found.source == "package":
         return
     module = f"{_PACKAGE}.{found.name}"
@@ -165,7 +163,7 @@ def forget_code(found: Found) -> None:
 
 
 def _import_folder(name: str, folder: Path) -> ModuleType:
-    """Import a folder as `hermes_plugins.<name>`, so that sys.path stays as it is."""
+    """Import a folder as `hermes_plugins.<name>`, without changing sys.path."""
     start = folder / "__init__.py"
     if not start.is_file():
         raise PluginError(f"{start} is missing.", fix="Write one with a function register(ctx).")
@@ -190,8 +188,8 @@ def _in_folder(
     if not folder.is_dir():
         return
     for entry in sorted(folder.iterdir()):
-        wanted = names is None or entry.name in names
-        if wanted and entry.is_dir() and not entry.name.startswith((".", "__")):
+        is_hidden = entry.name.startswith((".", "__"))
+        if (names is None or entry.name in names) and entry.is_dir() and not is_hidden:
             yield at(entry, source)
 
 
@@ -206,12 +204,12 @@ def _installed() -> Iterator[Found]:
 
 
 def _entry_points() -> "Iterable[EntryPoint]":
-    """Return what installed packages offer; a package whose metadata is broken is passed over."""
+    """Return the entry points of installed packages; skips packages with broken metadata."""
     from importlib import metadata  # noqa: PLC0415 -- slow, and often not needed
 
     try:
         return metadata.entry_points(group=GROUP)
-    except Exception as error:  # noqa: BLE001 -- the reader of a broken file may raise anything
+    except Exception as error:  # noqa: BLE001 -- reading broken metadata may raise anything
         logger.debug(
             "the metadata of a package is broken: %s", describe_error(error)
         )  # which is told below
@@ -220,14 +218,14 @@ def _entry_points() -> "Iterable[EntryPoint]":
         try:
             usable.setdefault(package.name, list(package.entry_points.select(group=GROUP)))
         except Exception as error:  # noqa: BLE001 -- as above
-            place = getattr(package, "_path", package)  # its name may be what is broken
-            logger.warning("a package is passed over: %s: %s", place, describe_error(error))
+            place = getattr(package, "_path", package)  # the name itself may be broken
+            logger.warning("Skipped package %s: %s", place, describe_error(error))
     return [point for points in usable.values() for point in points]
 
 
 def _manifest_of(point: "EntryPoint", module: str) -> Manifest:
     if not is_name(point.name):
-        raise PluginError(f"{point.name!r} is no name for a plugin.")
+        raise PluginError(f"Invalid plugin name {point.name!r}.")
     if (path := _manifest_beside(module)) is not None:
         return read_manifest(path)
     about = point.dist.metadata.json if point.dist is not None else {}
@@ -240,9 +238,9 @@ def _manifest_of(point: "EntryPoint", module: str) -> Manifest:
 
 
 def _manifest_beside(module: str) -> Path | None:
-    """The plugin.toml in the folder of a package's module, found without importing anything.
+    """Find the plugin.toml in a package's folder, without importing it.
 
-    A module outside a package shares its folder with every other distribution, so it has none.
+    A top-level module has none: it shares its folder with other distributions.
     """
     top, *rest = module.split(".")
     try:
@@ -258,12 +256,12 @@ def _manifest_beside(module: str) -> Path | None:
 
 
 def _described(found: Found, manifest: Manifest) -> Found:
-    """Take over what the manifest says, if it belongs to this plugin and to this Hermes."""
+    """Add the manifest to a plugin, or an error if it is for another name or version."""
     found = msgspec.structs.replace(
         found, version=manifest.version, description=manifest.description
     )
     if manifest.name != found.name:
-        error = f"Its manifest says that it is called {manifest.name!r}; both must agree."
+        error = f"Its manifest has another name: {manifest.name!r}."
         return msgspec.structs.replace(found, error=error)
     if not _fits(manifest.requires_hermes, VERSION):
         error = f"It needs Hermes {manifest.requires_hermes}; this is {VERSION}."
@@ -271,16 +269,16 @@ def _described(found: Found, manifest: Manifest) -> Found:
     return found
 
 
-def _fits(wanted: str, version: str) -> bool:
+def _fits(specifier: str, version: str) -> bool:
     """Return whether a version meets every clause of a specifier such as ">=0.1, <2"."""
-    return all(_meets(clause.strip(), version) for clause in wanted.split(",") if clause.strip())
+    return all(_meets(clause.strip(), version) for clause in specifier.split(",") if clause.strip())
 
 
 def _meets(clause: str, version: str) -> bool:
     match = _CLAUSE.fullmatch(clause)
     if match is None:
         raise PluginError(
-            f"requires_hermes: {clause!r} is not understood.",
+            f"requires_hermes: {clause!r} is not valid.",
             fix="Write for example '>=0.1, <2'.",
         )
     ours, theirs = _padded(version), _padded(match[2])

@@ -1,4 +1,4 @@
-"""The state of each plugin; enabling and disabling plugins in config.toml."""
+"""States of plugins; enables and disables them in config.toml."""
 
 from collections.abc import Iterator
 
@@ -15,13 +15,13 @@ _KEY = "plugins.enabled"
 
 
 class Status(msgspec.Struct, frozen=True):
-    """One plugin as lists show it."""
+    """One plugin in a list."""
 
     name: str
     version: str
     source: str
     state: str
-    """on, off, or failed: enabled and not usable."""
+    """on, off, or failed (enabled but not loaded)."""
     description: str
     location: str
     error: str
@@ -29,11 +29,11 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def statuses(home: Home) -> Iterator[Status]:
-    """The state of every known plugin in this process."""
-    known, failures = plugins.discover(home), plugins.failures()
-    missing = [name for name in failures if name not in known]
-    for name in (*known, *missing):
-        found = known.get(name) or Found(name, "missing", "")
+    """Return the state of every plugin in this process."""
+    discovered, failures = plugins.discover(home), plugins.failures()
+    missing = [name for name in failures if name not in discovered]
+    for name in (*discovered, *missing):
+        found = discovered.get(name) or Found(name, "missing", "")
         state = "failed" if name in failures else "on" if name in plugins.loaded() else "off"
         yield Status(
             name=name,
@@ -48,24 +48,25 @@ def statuses(home: Home) -> Iterator[Status]:
 
 
 def enabled_in_file(home: Home) -> list[str]:
-    """Return what config.toml enables; the environment must not leak into the file."""
+    """Return the plugins that config.toml enables, without the environment."""
     return config.load(home, environment={}).plugins.enabled
 
 
 def enable(home: Home, settings: Settings, name: str) -> bool:
-    """Enable a plugin if it can be loaded; False when it is enabled already. Raises PluginError."""
+    """Enable a plugin that can be loaded; return whether this changed anything. Raises PluginError."""
     if name in enabled_in_file(home):
         return False
-    if name not in plugins.discover(home):
-        known = ", ".join(plugins.discover(home))
-        raise PluginError(f"There is no plugin {name}.", fix=f"Known plugins: {known}.")
+    discovered = plugins.discover(home)
+    if name not in discovered:
+        fix = f"Known plugins: {', '.join(discovered)}."
+        raise PluginError(f"There is no plugin {name}.", fix=fix)
     _try_out(home, settings, name)
     config.change_by(home, _KEY, lambda now: [*_without(now, name), name])
     return True
 
 
 def disable(home: Home, name: str) -> bool:
-    """Disable a plugin; False when it is disabled already. Raises PluginError."""
+    """Disable a plugin; return whether this changed anything. Raises PluginError."""
     enabled = enabled_in_file(home)
     if name in enabled:
         config.change_by(home, _KEY, lambda now: _without(now, name))
@@ -78,11 +79,11 @@ def disable(home: Home, name: str) -> bool:
 
 
 def _try_out(home: Home, settings: Settings, name: str) -> None:
-    """Load the plugin beside those that are on already, in a host of its own."""
+    """Load the plugin and the enabled ones in a separate host."""
     trial = PluginHost()
     trial.load_enabled(home, _with(settings, name))
     if reason := trial.failures.get(name):
-        raise PluginError(f"{name} was not enabled, for it cannot be loaded. {reason}")
+        raise PluginError(f"Cannot enable {name}: loading it failed. {reason}")
 
 
 def _with(settings: Settings, name: str) -> Settings:

@@ -10,12 +10,12 @@ from hermes_core.paths import write_private
 _MANIFEST = """\
 name = "$name"
 version = "0.1"
-description = "Counts the conversations that were started."
+description = "Counts started conversations."
 requires_hermes = ">=$hermes"
 """
 
 _CODE = '''\
-"""Counts the conversations that were started; `hermes $name` tells how many there were."""
+"""Counts started conversations; `hermes $name` prints the number."""
 
 import click
 
@@ -23,7 +23,7 @@ from hermes_cli.plugins import PluginContext
 
 
 def register(ctx: PluginContext) -> None:
-    """Called once, when Hermes starts and this plugin is enabled."""
+    """Register callbacks and commands; called once when Hermes loads the plugin."""
     counter = ctx.data_dir / "count"
 
     def count() -> int:
@@ -35,14 +35,14 @@ def register(ctx: PluginContext) -> None:
 
     @click.command("$name")
     def command() -> None:
-        """Tell how many conversations were started."""
+        """Print the number of started conversations."""
         click.echo(f"{count()} conversations")
 
     ctx.cli_command(command)
 '''
 
 _TEST = '''\
-"""Loads the plugin as Hermes does, into a host and a home of its own."""
+"""Loads the plugin into a separate host and home."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ from hermes_core.paths import Home
 PLUGIN = Path(__file__).resolve().parent.parent
 
 
-def test_it_counts_the_conversations_that_were_started(tmp_path: Path) -> None:
+def test_counts_started_conversations(tmp_path: Path) -> None:
     host = PluginHost()
     host.load_folder(PLUGIN, Home(tmp_path))
 
@@ -69,12 +69,9 @@ _FILES = {"plugin.toml": _MANIFEST, "__init__.py": _CODE, "tests/test_plugin.py"
 
 
 def write(folder: Path, hermes: str) -> list[Path]:
-    """Write a plugin named after the folder, whole or not at all.
-
-    A folder that exists, or that cannot be written, raises PluginError.
-    """
+    """Write a plugin named after the folder. Raises PluginError and leaves nothing behind."""
     if folder.exists():
-        raise PluginError(f"{folder} exists already.", fix="Choose another name or folder.")
+        raise PluginError(f"{folder} already exists.", fix="Choose another name or folder.")
     try:
         for place, content in _FILES.items():
             text = Template(content).substitute(name=folder.name, hermes=hermes)
@@ -82,7 +79,7 @@ def write(folder: Path, hermes: str) -> list[Path]:
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise PluginError(
-            f"{folder} cannot be written: {error.strerror}.",
-            fix="Make room there, or choose another folder with --dir.",
+            f"Cannot write {folder}: {error.strerror}.",
+            fix="Choose another folder with --dir.",
         ) from error
     return [folder / place for place in _FILES]

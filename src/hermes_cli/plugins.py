@@ -1,8 +1,7 @@
-"""The plugin host: which plugins are loaded, what they registered, and the calling of hooks.
+"""The plugin host: loads plugins, keeps their registrations and calls hooks.
 
-A leaf that every part may call. Callers write `plugins.invoke_hook(...)`, through the module. A
-plugin that fails harms only itself: a failed callback is logged and the next one runs; a plugin
-that cannot be loaded is kept with its reason, for `hermes plugins list` to show.
+Every package may import it; call it through the module: `plugins.invoke_hook(...)`. A failing callback
+is logged, and the next one runs. A plugin that fails to load is listed with its reason.
 """
 
 import contextlib
@@ -65,14 +64,14 @@ _Callbacks = dict[str, tuple[Callback, ...]]
 
 
 class PluginHost:
-    """Loaded plugins and their registrations; a process has one, a test may have its own."""
+    """Loaded plugins and their registrations; one per process."""
 
     def __init__(self, *, is_bundled: bool = False) -> None:
         self._is_bundled = is_bundled
         self._loading = threading.RLock()
-        """Held while a plugin's code runs, so that no plugin is loaded twice."""
+        """Held while loading, so that no plugin is loaded twice."""
         self._changing = threading.Lock()
-        """Held for the moment in which the values below are replaced; readers need no lock."""
+        """Held while the values below are replaced; readers need no lock."""
         self._callbacks: _Callbacks = dict.fromkeys(hookspecs.SPECS, ())
         self._registered = Registrations()
         self._seen: set[str] = set()
@@ -80,7 +79,7 @@ class PluginHost:
         self._failures: dict[str, str] = {}
 
     def invoke_hook(self, name: str, /, **kwargs: object) -> list[Any]:
-        """Call every callback of a hook; return what they returned, in order, without the Nones."""
+        """Call every callback of a hook; return their results in order, without None."""
         try:
             callbacks = self._callbacks[name]
         except KeyError:
@@ -93,19 +92,19 @@ class PluginHost:
     def register_hook(
         self, name: str, callback: Callable[..., object], *, plugin: str = "hermes"
     ) -> None:
-        """Have a function called by a hook, outside of any plugin's loading."""
+        """Register a callback for a hook, outside of a plugin."""
         added = Registrations(hooks=[(name, callback_of(plugin, name, callback))])
-        self._take_over(added)
+        self._add(added)
 
     def has_hook(self, name: str) -> bool:
-        """Return whether anybody listens, for callers whose arguments are costly to make."""
+        """Return whether a hook has callbacks, for callers with costly arguments."""
         return bool(self._callbacks[name])
 
     def load_enabled(self, home: Home, settings: "Settings") -> None:
-        """Load the enabled plugins that were not tried before; failures are kept, not raised."""
+        """Load the enabled plugins that were not tried before; keep failures, do not raise them."""
         with self._loading:
-            wanted = dict.fromkeys(settings.plugins.enabled)
-            names = [name for name in wanted if name not in self._seen]
+            enabled = dict.fromkeys(settings.plugins.enabled)
+            names = [name for name in enabled if name not in self._seen]
             if not names:
                 return
             found = plugin_sources.find(home, names)
@@ -114,22 +113,22 @@ class PluginHost:
                 try:
                     self.load(plugin, home, settings.plugins.settings.get(name, {}))
                 except PluginError as error:
-                    logger.exception("plugin %s was not loaded", name)
+                    logger.exception("Plugin %s failed to load", name)
                     self._failures[name] = str(error)
 
     def load_folder(
         self, folder: Path, home: Home, settings: Mapping[str, Any] | None = None
     ) -> Found:
-        """Load the plugin that lies in a folder, as its tests do; raises PluginError."""
+        """Load the plugin in a folder, as its tests do. Raises PluginError."""
         plugin = plugin_sources.at(folder)
         self.load(plugin, home, settings or {})
         return plugin
 
     def load(self, plugin: Found, home: Home, settings: Mapping[str, Any]) -> None:
-        """Run a plugin's code and take over what it registers, or nothing and raise PluginError."""
+        """Run a plugin's code and add its registrations, or raise PluginError and add nothing."""
         with self._loading:
             if plugin.name in self._seen:
-                raise PluginError(f"The plugin {plugin.name} was loaded before.")
+                raise PluginError(f"The plugin {plugin.name} is already loaded.")
             self._seen.add(plugin.name)
             if plugin.error:
                 raise PluginError(plugin.error)
@@ -137,14 +136,14 @@ class PluginHost:
             context.is_bundled = self._is_bundled
             try:
                 _register(plugin, context)
-                self._take_over(context.registered)
+                self._add(context.registered)
             except BaseException:
                 plugin_sources.forget_code(plugin)
                 raise
             self._loaded[plugin.name] = plugin
 
     def reset(self) -> None:
-        """Forget every plugin and everything that was registered."""
+        """Remove every plugin and its registrations."""
         with self._loading, self._changing:
             for plugin in self._loaded.values():
                 plugin_sources.forget_code(plugin)
@@ -154,21 +153,21 @@ class PluginHost:
 
     @property
     def loaded(self) -> dict[str, Found]:
-        """The plugins that are on, in the order of loading."""
+        """The loaded plugins, in order of loading."""
         return dict(self._loaded)
 
     @property
     def failures(self) -> dict[str, str]:
-        """The plugins that were to be on and are not, with the reason."""
+        """The plugins that failed to load, with the reason."""
         return dict(self._failures)
 
     @property
     def registered(self) -> Registrations:
-        """All that was registered, by kind and name; not to be changed."""
+        """All registrations, by kind and name; do not change them."""
         return self._registered
 
-    def _take_over(self, added: Registrations) -> None:
-        """Add registrations as a whole; a name that is taken raises and changes nothing."""
+    def _add(self, added: Registrations) -> None:
+        """Add all registrations, or none and raise PluginError for a duplicate name."""
         with self._changing:
             joined = self._registered.joined_by(added)
             callbacks = dict(self._callbacks)
@@ -178,25 +177,25 @@ class PluginHost:
 
 
 def _call(hook: str, callback: Callback, kwargs: dict[str, object]) -> object:
-    """Return what a callback answers; none when it fails or answers what it may not, which is logged."""
-    wanted = callback.wanted
-    given = kwargs if wanted is None else {k: v for k, v in kwargs.items() if k in wanted}
+    """Return the result of a callback; log an error or a wrong result and return None."""
+    names = callback.arguments
+    arguments = kwargs if names is None else {k: v for k, v in kwargs.items() if k in names}
     try:
-        result = callback.function(**given)
+        result = callback.function(**arguments)
         return None if result is None else hook_answers.checked(hook, result)
     except AnswerError as error:
-        logger.error("plugin %s answered hook %s with %s", callback.plugin, hook, error)  # noqa: TRY400 -- the fault is in no line of ours
+        logger.error("Plugin %s answered hook %s with %s", callback.plugin, hook, error)  # noqa: TRY400 -- no traceback: the result is wrong
     except BaseException as error:
-        if plugin_calls.is_of_a_person(error):
+        if plugin_calls.is_user_interrupt(error):
             raise
-        logger.exception("plugin %s failed in hook %s", callback.plugin, hook)
+        logger.exception("Plugin %s failed in hook %s", callback.plugin, hook)
     return None
 
 
 def _register(plugin: Found, context: PluginContext) -> None:
-    """Run the plugin's own code; whatever it raises becomes a PluginError that says so.
+    """Run the plugin's code. Raises PluginError for every error.
 
-    What it prints goes to stderr: stdout is for the answer of the command that needs the plugin.
+    Its prints go to stderr: stdout is for the output of the command.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -207,9 +206,9 @@ def _register(plugin: Found, context: PluginContext) -> None:
     except PluginError:
         raise
     except AnswerError as error:
-        raise PluginError(f"Its register(ctx) gives {error}.") from error
+        raise PluginError(f"Its register(ctx) returned {error}.") from error
     except BaseException as error:
-        if plugin_calls.is_of_a_person(error):
+        if plugin_calls.is_user_interrupt(error):
             raise
         raise PluginError(describe_error(error)) from error
     finally:
@@ -218,7 +217,7 @@ def _register(plugin: Found, context: PluginContext) -> None:
 
 def _missing(name: str) -> Found:
     return Found(
-        name, "missing", "", error="There is no plugin of this name; it is enabled in the settings."
+        name, "missing", "", error="plugins.enabled names it, but there is no such plugin."
     )
 
 
@@ -227,46 +226,46 @@ host = PluginHost()
 
 
 def invoke_hook(name: str, /, **kwargs: object) -> list[Any]:
-    """Call every callback of a hook; return what they returned, in order, without the Nones.
+    """Call every callback of a hook; return their results in order, without None.
 
-    A callback gets the arguments that it declares. One that fails, or answers what its hook does not
-    take, is logged with its plugin's name, and the others go on.
+    A callback gets the arguments that it declares. Errors and wrong results are logged with the
+    plugin's name.
     """
     return host.invoke_hook(name, **kwargs)
 
 
 def register_hook(name: str, callback: Callable[..., object], *, plugin: str = "hermes") -> None:
-    """Have a function called by a hook; an unknown hook raises PluginError."""
+    """Register a callback for a hook. Raises PluginError for an unknown hook."""
     host.register_hook(name, callback, plugin=plugin)
 
 
 def has_hook(name: str) -> bool:
-    """Return whether anybody listens to a hook, for callers whose arguments are costly to make."""
+    """Return whether a hook has callbacks, for callers with costly arguments."""
     return host.has_hook(name)
 
 
 def load_enabled(home: Home, settings: "Settings") -> None:
-    """Load the enabled plugins, once; failures are kept and shown, never raised."""
+    """Load the enabled plugins once; keep failures, do not raise them."""
     host.load_enabled(home, settings)
 
 
 def discover(home: Home) -> dict[str, Found]:
-    """Every known plugin by its name, on or off; no plugin's code runs."""
+    """Return every plugin by name, without running code of plugins."""
     return plugin_sources.discover(home)
 
 
 def loaded() -> dict[str, Found]:
-    """The plugins that are on."""
+    """Return the loaded plugins."""
     return host.loaded
 
 
 def failures() -> dict[str, str]:
-    """The plugins that could not be loaded, with the reason."""
+    """Return the plugins that failed to load, with the reason."""
     return host.failures
 
 
 def tools() -> dict[str, Tool]:
-    """The tools of plugins, by name."""
+    """Return the tools of plugins, by name."""
     return dict(host.registered.tools)
 
 
@@ -280,7 +279,7 @@ def commands(surface: "Surface | None" = None) -> dict[str, Command]:
 
 
 def models() -> dict[str, FactoryRecord]:
-    """The models of plugins, by name."""
+    """Return the models of plugins, by name."""
     return dict(host.registered.models)
 
 
@@ -290,15 +289,15 @@ def providers() -> dict[str, ProviderRecord]:
 
 
 def platforms() -> dict[str, FactoryRecord]:
-    """The chat platforms of plugins, by name."""
+    """Return the platforms of plugins, by name."""
     return dict(host.registered.platforms)
 
 
 def memory_providers() -> dict[str, FactoryRecord]:
-    """The memories of plugins, by name."""
+    """Return the memory providers of plugins, by name."""
     return dict(host.registered.memory_providers)
 
 
 def cli_commands() -> "dict[str, click.Command]":
-    """The sub-commands of plugins, by name."""
+    """Return the sub-commands of plugins, by name."""
     return {name: entry.command for name, entry in host.registered.cli_commands.items()}

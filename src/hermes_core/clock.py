@@ -23,6 +23,11 @@ def date(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def local(seconds: float) -> str:
+    """Format a timestamp to the minute in local time."""
+    return f"{date(seconds).astimezone():%Y-%m-%d %H:%M}"
+
+
 @contextmanager
 def reading(source: Callable[[], float]) -> Generator[None]:
     """Let `now()` read another clock within a block."""

@@ -157,7 +157,7 @@ def set_default(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
-def take_over(file: Path) -> None:
+def load_variables(file: Path) -> None:
     """Add the variables of a file to the environment: lines of NAME=value. The file may be missing."""
     try:
         text = file.read_text("utf-8", "replace")

@@ -20,6 +20,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from hermes_core.errors import HermesError
+from hermes_core.version import install_command
 from hermes_protocol import errors
 from tui_gateway import protocol, server
 from tui_gateway.transport import MAX_LINE_BYTES, Descriptor, Lines, Queued, Transport
@@ -87,7 +88,7 @@ def _serve_sockets(arguments: Sequence[str]) -> int:
 
         service = ws.open_service(arguments)
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"{error}. Install it with: pip install 'hermes[tui]'\n")
+        sys.stderr.write(f"{error}. Install it with: {install_command('tui')}\n")
         return 1
     except HermesError as error:
         sys.stderr.write(f"{error}\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bench import page
-from bench.result import Result
+from bench.result import Result, Unit
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,6 +69,13 @@ def test_a_row_that_measured_nothing_is_named_and_not_published(
     assert "- memory of a turn: not measured in this run" in text
     assert "| append | 5 s |" in text
     assert not empty.ok
+
+
+@pytest.mark.parametrize(("measured", "unit"), [(0.4, "bytes"), (0.4, "count"), (1e-12, "s")])
+def test_a_row_that_would_read_as_zero_counts_as_not_measured(measured: float, unit: Unit) -> None:
+    assert page.quantity(measured, unit).startswith("0")
+    assert not Result("a", measured, unit, 10).is_meaningful
+    assert not Result("a", 5, unit, 10, limit=measured).is_meaningful
 
 
 def test_a_missed_target_says_why_in_its_row() -> None:

@@ -104,7 +104,7 @@ def test_what_cannot_be_continued_is_an_error(world: World) -> None:
     done = world.once("-q", "hi", "--continue")
     assert done.returncode == 4 and "no conversation to continue" in done.stderr
     done = world.once("-q", "hi", "--resume", "nothing")
-    assert done.returncode == 4 and "no conversation 'nothing'" in done.stderr
+    assert done.returncode == 4 and "No conversation 'nothing'" in done.stderr
     assert world.once("-q", "hi", "-c", "-r", "x").returncode == 2
 
 
@@ -280,8 +280,8 @@ def register(ctx):
     [row] = world.sessions()
     assert row["end_reason"] == "cli_close"
     log = (home.logs / "hermes.log").read_text()
-    assert "plugin deadly failed in hook on_session_finalize" in log
-    assert "plugin unloadable was not loaded" in log
+    assert "Plugin deadly failed in hook on_session_finalize" in log
+    assert "Plugin unloadable failed to load" in log
 
 
 def test_a_plugin_that_hangs_at_the_end_does_not_keep_the_process(world: World, home: Home) -> None:

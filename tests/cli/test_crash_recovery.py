@@ -201,7 +201,7 @@ def test_clearing_forgets_only_what_was_named_and_never_what_is_open(
     recovery.end("a", completed=False)
     recovery.end("b", completed=False)
     assert root.run(["recovery", "clear", "a", "open"]) == 0
-    assert capsys.readouterr().out == "Forgot 1 of 2.\n"
+    assert capsys.readouterr().out == "Removed 1 of 2.\n"
     assert notes(home) == {"open": False, "b": True}
 
 

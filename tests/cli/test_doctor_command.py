@@ -165,7 +165,7 @@ def test_a_file_whose_mode_cannot_be_changed_is_told(
     monkeypatch.setattr(Path, "chmod", refuse)
     findings = shell.json("doctor --fix", status=1)
     detail = next(f["detail"] for f in findings if f["what"] == "permissions")
-    assert "cannot be changed: Operation not permitted" in detail
+    assert "chmod failed: Operation not permitted" in detail
 
 
 def test_a_home_that_is_a_file_is_told(
@@ -228,7 +228,9 @@ def test_a_store_that_may_only_be_read_is_a_problem_that_can_be_mended(reachable
 
     def look() -> None:
         os.environ["HERMES_HOME"] = str(reachable)
-        assert "state.db is 0400 and may not be written: chmod 600" in str(_doctor("doctor --json"))
+        assert "state.db has mode 0400 and is not writable: chmod 600" in str(
+            _doctor("doctor --json")
+        )
         _doctor("doctor --fix --json")
         assert os.access(reachable / "state.db", os.W_OK)
 

@@ -36,7 +36,7 @@ def test_nothing_found_says_how_to_get_a_model(shell: Shell):
     shell.run("model", status=3)
     assert "hermes model pull" in shell.errors
     assert "OPENAI_API_KEY" in shell.errors
-    assert "There is no model" in shell.run("model list")
+    assert "No model found" in shell.run("model list")
     assert shell.json("model list") == []
 
 
@@ -44,12 +44,12 @@ def test_what_was_found_is_shown_with_the_reason(
     shell: Shell, local: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ):
     shown = shell.run("model")
-    assert f"local/big-8b is used: Ollama answers on port {local.port}." in shown
+    assert f"Using local/big-8b: Ollama answers on port {local.port}." in shown
     assert "window 9,000 tokens" in shown
     assert "and 1 more" in shown
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-of-the-test")
     shown = shell.run("model")
-    assert "is used: ANTHROPIC_API_KEY is set." in shown
+    assert "ANTHROPIC_API_KEY is set." in shown
     assert "local/big-8b" in shown
     assert "sk-ant-of-the-test" not in shown
 
@@ -70,10 +70,10 @@ def test_models_are_listed_one_to_the_line(shell: Shell, local: ScriptedServer):
 @pytest.mark.parametrize("name", ["tiny-1b", "local/tiny-1b"])
 def test_another_model_is_used_from_then_on(shell: Shell, local: ScriptedServer, name: str):
     shown = shell.run(f"model use {name}")
-    assert "local/tiny-1b is used" in shown
+    assert "Using local/tiny-1b" in shown
     assert "small: " in shown
     assert shell.json("model")["used"]["model"] == "tiny-1b"
-    assert "local/big-8b is used" in shell.run("model use auto")
+    assert "Using local/big-8b" in shell.run("model use auto")
     assert shell.json("config show")["model.name"] == ""
 
 
@@ -88,8 +88,8 @@ def test_a_model_that_is_not_there_is_not_switched_to(shell: Shell, local: Scrip
 def test_a_service_is_used_by_its_name(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-of-the-test")
     shown = shell.run("model use claude-opus-4-5")
-    assert "anthropic/claude-opus-4-5 is used" in shown
-    assert "$5 in, $25 out" in shown
+    assert "Using anthropic/claude-opus-4-5" in shown
+    assert "$5 / $25 per million" in shown
     assert shell.json("config show")["model.name"] == "anthropic/claude-opus-4-5"
 
 
@@ -106,7 +106,7 @@ def test_an_address_that_was_set_is_kept_for_its_models_and_left_for_others(
 ):
     with ScriptedServer([], models={"one": {}, "two": {}}) as mine:
         shell.run(f"config set model.base_url {mine.openai_url}")
-        assert "local/one is used: model.base_url is set" in shell.run("model")
+        assert "Using local/one: model.base_url is set" in shell.run("model")
         shell.run("model use two")
         assert shell.json("config show")["model.base_url"] == mine.openai_url
         assert shell.json("model")["used"]["model"] == "two"
@@ -120,7 +120,7 @@ def test_an_address_where_nobody_answers_can_be_left(shell: Shell, local: Script
         shell.run(f"config set model.base_url {gone.openai_url}")
     shell.run("model", status=3)
     assert gone.openai_url in shell.errors
-    assert "local/big-8b is used" in shell.run("model use big-8b")
+    assert "Using local/big-8b" in shell.run("model use big-8b")
 
 
 def test_the_embedded_model_says_what_it_is_good_for(shell: Shell, home: Home):
@@ -128,10 +128,10 @@ def test_the_embedded_model_says_what_it_is_good_for(shell: Shell, home: Home):
     model_files.file_of(home, "tiny").write_bytes(b"GGUF")
     model_files.put_record(home, "tiny", sha256="0", source="test", notice="")
     shown = shell.run("model")
-    assert "embedded/tiny is used: it was pulled." in shown
+    assert "Using embedded/tiny: it was pulled." in shown
     assert "this process" in shown
     assert "ANTHROPIC_API_KEY" in shown
-    assert "embedded/tiny is used" in shell.run("model use embedded")
+    assert "Using embedded/tiny" in shell.run("model use embedded")
 
 
 def test_models_of_plugins_are_offered(shell: Shell, home: Home):
@@ -143,7 +143,7 @@ def test_models_of_plugins_are_offered(shell: Shell, home: Home):
     )
     shell.run("config set plugins.enabled mine")
     assert "plugin/theirs" in shell.run("model list")
-    assert "plugin/theirs is used" in shell.run("model use theirs")
+    assert "Using plugin/theirs" in shell.run("model use theirs")
 
 
 def test_pulling_is_part_of_the_command(shell: Shell):

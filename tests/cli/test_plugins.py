@@ -144,7 +144,7 @@ def test_a_failing_callback_is_logged_with_its_plugin_and_the_others_go_on(
     assert host.invoke_hook("on_gateway_stop", reason="done") == ["done"]
     [record] = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.getMessage() == "plugin shaky failed in hook on_gateway_stop"
+    assert record.getMessage() == "Plugin shaky failed in hook on_gateway_stop"
     assert record.exc_info
     assert record.exc_info[1] is error
 
@@ -211,18 +211,18 @@ async def _never_awaited() -> None: ...
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        ("block", "a str in place of a dict"),
-        (True, "a bool in place of a dict"),
-        ([], "a list in place of a dict"),
-        ({}, "the action None; it takes block and change"),
-        ({"action": ["block"]}, "the action ['block']; it takes block and change"),
-        ({"action": "drop", "reason": "x"}, "the action 'drop'; it takes block and change"),
+        ("block", "a str instead of a dict"),
+        (True, "a bool instead of a dict"),
+        ([], "a list instead of a dict"),
+        ({}, "the action None (allowed: block, change)"),
+        ({"action": ["block"]}, "the action ['block'] (allowed: block, change)"),
+        ({"action": "drop", "reason": "x"}, "the action 'drop' (allowed: block, change)"),
         ({"action": "change"}, "'change' whose arguments is a NoneType"),
         ({"action": "change", "arguments": [1]}, "'change' whose arguments is a list"),
-        ({"action": "change", "arguments": {"n": print}}, "'change' whose arguments are no JSON"),
-        (_never_awaited, "a coroutine; plain functions are called here"),
-        (lambda: iter(()), "a tuple_iterator in place of a dict"),
-        (lambda: (n for n in "ab"), "a generator; plain functions are called here"),
+        ({"action": "change", "arguments": {"n": print}}, "'change' whose arguments are not JSON"),
+        (_never_awaited, "a coroutine; use a plain function"),
+        (lambda: iter(()), "a tuple_iterator instead of a dict"),
+        (lambda: (n for n in "ab"), "a generator; use a plain function"),
     ],
 )
 def test_an_answer_that_its_hook_does_not_take_is_logged_with_the_plugin_and_ignored(
@@ -236,7 +236,7 @@ def test_an_answer_that_its_hook_does_not_take_is_logged_with_the_plugin_and_ign
     host.register_hook("pre_tool_call", lambda: good)
     assert host.invoke_hook("pre_tool_call", **CALL) == [good]
     [record] = caplog.records
-    assert record.getMessage().startswith(f"plugin odd answered hook pre_tool_call with {said}")
+    assert record.getMessage().startswith(f"Plugin odd answered hook pre_tool_call with {said}")
 
 
 def test_a_refusal_counts_whatever_is_wrong_with_its_words() -> None:
@@ -286,8 +286,12 @@ def _generating() -> Iterator[int]:
     ("hook", "callback", "reason"),
     [
         ("on_nothing", lambda: None, "There is no hook 'on_nothing'. Use one of: on_session_start"),
-        ("on_gateway_stop", lambda colour: None, "asks for colour.*It gives: reason"),
-        ("on_gateway_stop", lambda reason, /: None, "asks for reason"),
+        (
+            "on_gateway_stop",
+            lambda colour: None,
+            "unknown arguments: colour.*The hook passes: reason",
+        ),
+        ("on_gateway_stop", lambda reason, /: None, "unknown arguments: reason"),
         ("on_gateway_stop", _async_callback, "is async"),
         ("on_gateway_stop", _AsyncObject(), "is async"),
         ("on_gateway_stop", _generating, "or a generator"),
@@ -397,11 +401,11 @@ def test_a_plugin_that_is_not_enabled_does_not_run(home: Home) -> None:
         ("", "no function register"),
         ("def register(): pass", "TypeError"),
         ("def register(ctx): ctx.hook('on_nothing', print)", "There is no hook 'on_nothing'"),
-        ("def register(ctx): ctx.command('Bad Name', print, description='')", "is no name"),
-        ("def register(ctx): ctx.model('x', 'not callable')", "can be called"),
-        ("def register(ctx): ctx.model('x', print); ctx.model('x', print)", "belongs to"),
-        ("async def register(ctx): pass", "Its register(ctx) gives a coroutine"),
-        ("def register(ctx): yield", "Its register(ctx) gives a generator"),
+        ("def register(ctx): ctx.command('Bad Name', print, description='')", "Invalid name"),
+        ("def register(ctx): ctx.model('x', 'not callable')", "needs a callable"),
+        ("def register(ctx): ctx.model('x', print); ctx.model('x', print)", "already has a"),
+        ("async def register(ctx): pass", "Its register(ctx) returned a coroutine"),
+        ("def register(ctx): yield", "Its register(ctx) returned a generator"),
         ("async def f(): pass\ndef register(ctx): ctx.model('x', f)", "is async or a generator"),
         ("import asyncio\nraise asyncio.CancelledError", "CancelledError"),
         ("def register(ctx): raise GeneratorExit", "GeneratorExit"),
@@ -410,19 +414,19 @@ def test_a_plugin_that_is_not_enabled_does_not_run(home: Home) -> None:
             "class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad",
             "Bad: (no message)",
         ),
-        ("def register(ctx): ctx.platform('telegram', print)", "'telegram' belongs to Hermes"),
+        ("def register(ctx): ctx.platform('telegram', print)", "'telegram' is a built-in"),
         (
             "def register(ctx): ctx.tool('t', print, description=5, parameters={})",
-            "The description of the tool 't' is no text",
+            "The description of the tool 't' is not a string",
         ),
         (
             "def register(ctx): ctx.tool('t', print, description='', parameters=6)",
-            "The parameters of the tool 't' are no JSON schema",
+            "The parameters of the tool 't' are not a JSON schema",
         ),
-        ("def register(ctx): ctx.command('new', print, description='')", "'new' belongs to Hermes"),
+        ("def register(ctx): ctx.command('new', print, description='')", "'new' is a built-in"),
         (
             "def register(ctx): ctx.tool('read_file', print, description='', parameters={})",
-            "'read_file' belongs to Hermes",
+            "'read_file' is a built-in",
         ),
     ],
 )
@@ -475,7 +479,7 @@ def test_what_a_plugin_registered_and_has_not_run_when_it_returns_has_failed(
 ) -> None:
     context = PluginContext("shaky", home, {})
     context.tool("greet", lambda: _never_awaited(), description="", parameters={})
-    with pytest.raises(PluginError, match="failed in the tool greet: it gives a coroutine"):
+    with pytest.raises(PluginError, match="failed in the tool greet: it returned a coroutine"):
         context.registered.tools["greet"].handler()
     assert "The plugin shaky failed in the tool greet" in caplog.text
 
@@ -488,7 +492,7 @@ def test_what_a_plugin_registered_raises_its_own_errors_and_a_persons_ctrl_c(
     context.command("wait", press_ctrl_c, description="")
     with pytest.raises(ZeroDivisionError):
         context.registered.commands["divide"].handler()
-    assert caplog.messages == ["plugin shaky failed in the command divide"]
+    assert caplog.messages == ["Plugin shaky failed in the command divide"]
     with pytest.raises(KeyboardInterrupt):
         context.registered.commands["wait"].handler()
 
@@ -510,7 +514,7 @@ def test_every_name_of_ours_is_kept_from_plugins() -> None:
     [
         ({"subject": "nowhere"}, "has no argument 'nowhere'"),
         ({"small": ["nowhere"]}, "has no argument 'nowhere'"),
-        ({"is_path": "yes"}, "is not described correctly"),
+        ({"is_path": "yes"}, "are not valid"),
         ({"colour": "red"}, "A tool has no 'colour'"),
     ],
 )
@@ -544,7 +548,7 @@ def test_a_name_that_another_plugin_took_is_the_mistake_of_the_second(home: Home
     write_plugin(home.plugins / "early", code)
     write_plugin(home.plugins / "late", code)
     plugins.load_enabled(home, enabling("early", "late"))
-    assert plugins.failures() == {"late": "The model 'x' belongs to the plugin early already."}
+    assert plugins.failures() == {"late": "The plugin early already has a model 'x'."}
     assert plugins.invoke_hook("on_gateway_stop", reason="") == ["early"]
 
 
@@ -565,7 +569,7 @@ def register(ctx):
 
 def test_an_enabled_plugin_that_does_not_exist_is_a_failure_that_is_shown(home: Home) -> None:
     plugins.load_enabled(home, enabling("gone"))
-    assert "no plugin of this name" in plugins.failures()["gone"]
+    assert "no such plugin" in plugins.failures()["gone"]
 
 
 def test_without_enabled_plugins_the_metadata_of_packages_is_not_read(home: Home) -> None:
@@ -586,10 +590,10 @@ def test_without_enabled_plugins_the_metadata_of_packages_is_not_read(home: Home
     [
         ({"colour": "red"}, "unknown field `colour`"),
         ({"version": 1}, "Expected `str`, got `int`"),
-        ({"name": "other"}, "called 'other'"),
+        ({"name": "other"}, "another name: 'other'"),
         ({"requires_hermes": ">=99"}, "needs Hermes >=99"),
-        ({"requires_hermes": "about 3"}, "'about 3' is not understood"),
-        ({"requires_hermes": ">=" + "9" * 5000}, "9' is not understood"),
+        ({"requires_hermes": "about 3"}, "'about 3' is not valid"),
+        ({"requires_hermes": ">=" + "9" * 5000}, "9' is not valid"),
         ({"name": functools.reduce(lambda inner, _: [inner], range(900), [])}, "nested too deep"),
     ],
 )
@@ -606,7 +610,7 @@ def test_a_manifest_that_is_no_file_is_not_waited_for(home: Home) -> None:
     folder = write_plugin(home.plugins / "piped", "")
     (folder / "plugin.toml").unlink()
     os.mkfifo(folder / "plugin.toml")
-    assert "is no file" in plugins.discover(home)["piped"].error
+    assert "is not a file" in plugins.discover(home)["piped"].error
 
 
 @pytest.mark.parametrize("wanted", ["", ">=0.1", ">=0.1, <99", "!=0.0.1", "> 0, <= 98.7.6"])
@@ -624,7 +628,7 @@ def test_a_folder_without_manifest_or_with_an_impossible_name_is_shown_with_the_
     (home.plugins / "notes.txt").touch()
     known = plugins.discover(home)
     assert "plugin.toml is missing" in known["bare"].error
-    assert "is no name for a plugin" in known["Upper Case"].error
+    assert "Invalid plugin name" in known["Upper Case"].error
     assert not {".git", "notes.txt"} & known.keys()
 
 
@@ -633,7 +637,7 @@ def test_a_name_cannot_lead_out_of_the_plugins_folder(home: Home, name: str) -> 
     write_plugin(home.root / "elsewhere", "raise AssertionError('ran')")
     home.plugins.mkdir()
     plugins.load_enabled(home, enabling(name))
-    assert "no plugin of this name" in plugins.failures()[name]
+    assert "no such plugin" in plugins.failures()[name]
 
 
 def test_an_installed_package_is_found_by_its_entry_point_and_described_by_its_metadata(

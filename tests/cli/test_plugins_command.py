@@ -48,7 +48,7 @@ def test_the_list_shows_what_is_off_on_and_failed_with_the_reason(home: Home, sh
 
 def test_the_list_says_which_plugin_is_hidden_by_another(home: Home, shell: Shell) -> None:
     write_plugin(home, "crash_recovery", "")
-    assert "crash_recovery: the one in bundled: " in shell.run("plugins list")
+    assert "crash_recovery: ignored the one in bundled: " in shell.run("plugins list")
 
 
 def test_enabling_and_disabling_change_the_file_and_keep_its_comments(
@@ -61,10 +61,10 @@ def test_enabling_and_disabling_change_the_file_and_keep_its_comments(
     assert shell.run("plugins enable fine") == "Enabled fine.\n"
     assert enabled(home) == ["fine"]
     assert home.config.read_text().startswith(before)
-    assert shell.run("plugins enable fine") == "fine is enabled already.\n"
+    assert shell.run("plugins enable fine") == "fine is already enabled.\n"
     assert shell.run("plugins disable fine") == "Disabled fine.\n"
     assert enabled(home) == []
-    assert shell.run("plugins disable fine") == "fine is off already.\n"
+    assert shell.run("plugins disable fine") == "fine is already disabled.\n"
 
 
 def test_a_program_is_told_the_state_as_json(home: Home, shell: Shell) -> None:
@@ -87,9 +87,9 @@ def test_enabling_what_does_not_exist_names_what_does(home: Home, shell: Shell) 
         ("raise RuntimeError('no luck')", "RuntimeError: no luck"),
         (
             "import click\ndef register(ctx): ctx.cli_command(click.Command('sessions'))",
-            "The sub-command 'sessions' belongs to Hermes",
+            "'sessions' is a built-in sub-command",
         ),
-        ("def register(ctx): ctx.model('taken', print)", "belongs to the plugin first already"),
+        ("def register(ctx): ctx.model('taken', print)", "The plugin first already has a"),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_not_enabled(
@@ -99,7 +99,7 @@ def test_a_plugin_that_cannot_be_loaded_is_not_enabled(
     write_plugin(home, "second", code)
     shell.run("plugins enable first")
     shell.run("plugins enable second", status=1)
-    assert "second was not enabled" in shell.errors
+    assert "Cannot enable second" in shell.errors
     assert reason in shell.errors
     assert enabled(home) == ["first"]
 
@@ -124,7 +124,7 @@ def test_a_folder_whose_name_is_no_text_is_listed_with_the_reason(home: Home, sh
     home.plugins.mkdir(parents=True)
     os.mkdir(os.fsencode(home.plugins) + b"/bad\xff")  # noqa: PTH102 -- a name in bytes
     rows = {row["name"]: row for row in json.loads(shell.run("plugins list --json"))}
-    assert "is no name for a plugin" in rows["bad?"]["error"]
+    assert "Invalid plugin name" in rows["bad?"]["error"]
     assert "bad?" in shell.run("plugins list")
 
 
@@ -206,13 +206,13 @@ def test_a_new_plugin_takes_no_folder_no_command_and_no_path_that_is_there(
 ) -> None:
     shell.run("plugins new mine")
     shell.run("plugins new mine", status=1)
-    assert "exists already" in shell.errors
+    assert "already exists" in shell.errors
     shell.run("plugins new sessions", status=2)
-    assert "is a command already" in shell.errors
+    assert "is already a command" in shell.errors
     shell.run("plugins new crash_recovery", status=2)
-    assert "which this one would hide" in shell.errors
+    assert "which this one would replace" in shell.errors
     shell.run("plugins new ../mine", status=2)
-    assert "is no name for a plugin" in shell.errors
+    assert "Invalid plugin name" in shell.errors
     assert sorted(path.name for path in home.plugins.iterdir()) == ["mine"]
 
 

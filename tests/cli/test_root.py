@@ -177,7 +177,7 @@ def test_the_version_is_json_when_that_is_asked_for(shell: Shell) -> None:
 def test_an_argument_that_is_no_text_names_no_conversation(tmp_path: Path, command: str) -> None:
     more = ["a title"] if command == "rename" else []
     done = hermes("sessions", command, "\udcff", *more, HERMES_HOME=str(tmp_path / "home"))
-    assert done.returncode == 4 and "no conversation" in done.stderr, done.stderr
+    assert done.returncode == 4 and "No conversation" in done.stderr, done.stderr
 
 
 @needs_dev_full
@@ -213,7 +213,7 @@ def test_an_unexpected_error_is_told_also_where_no_log_can_be_written(
     monkeypatch.setenv("HERMES_HOME", "/proc/no-home")
     monkeypatch.setattr("hermes_core.config.load", None)
     shell.run("config show", status=1)
-    assert "Unexpected error" in shell.errors and "could not be kept" in shell.errors
+    assert "Unexpected error" in shell.errors and "Could not write the log" in shell.errors
 
 
 def test_settings_that_begin_with_a_mark_of_an_editor_are_read_and_changed(
@@ -223,3 +223,14 @@ def test_settings_that_begin_with_a_mark_of_an_editor_are_read_and_changed(
     assert "debug" in shell.run("config show")
     shell.run("config set log.level warning")
     assert home.config.read_text("utf-8") == '[log]\nlevel = "warning"\n'
+
+
+def test_the_settings_are_shown_and_set_without_their_secrets(home: Home, shell: Shell) -> None:
+    home.create().config.write_text(
+        '[gateway.platforms.telegram]\ntoken = "4242:AAE"\napi_url = "https://example.org"\n',
+        "utf-8",
+    )
+    assert "sk-1234" not in shell.run("config set model.api_key sk-1234")
+    for shown in (shell.run("config show"), str(shell.json("config show"))):
+        assert "sk-1234" not in shown and "4242:AAE" not in shown and "********" in shown
+        assert "https://example.org" in shown

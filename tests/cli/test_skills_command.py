@@ -7,7 +7,7 @@ from tests.cli.conftest import Shell
 
 
 def test_skills_are_listed_with_what_is_wrong_with_others(home: Home, shell: Shell) -> None:
-    assert "There are no skills. hermes skills new" in shell.run("skills list")
+    assert "No skills yet. Create one with: hermes skills new" in shell.run("skills list")
     write(home, "review", REVIEW)
     write(home, "theme", "Hidden by a command of the terminal UI.")
     write(home, "broken", "---\n")
@@ -29,7 +29,7 @@ def test_a_skill_is_shown_by_its_name_however_it_is_written(home: Home, shell: S
     assert "Read it twice." in shell.run("skills show code_review")
     assert shell.json("skills show 'Code Review'")["instructions"].endswith("Read it twice.")
     shell.run("skills show nothing", status=2)
-    assert "There are: code-review." in shell.errors
+    assert "Skills: code-review." in shell.errors
 
 
 def test_a_new_skill_is_written_unless_the_name_is_taken(home: Home, shell: Shell) -> None:
@@ -38,7 +38,7 @@ def test_a_new_skill_is_written_unless_the_name_is_taken(home: Home, shell: Shel
     shell.run("skills new my-plan", status=2)
     assert "already" in shell.errors
     shell.run("skills new queue", status=2)
-    assert "/queue is a command already" in shell.errors
+    assert "/queue is already a command" in shell.errors
 
 
 def test_doctor_counts_skills_and_warns_of_those_that_cannot_be_used(

@@ -208,7 +208,7 @@ class Process:
         assert self.child.stdout is not None
         for line in self.child.stdout:
             self.output += line
-            if b"gateway is up" in line:
+            if b"gateway is running" in line:
                 self.is_up.set()
 
     def wait_until_up(self) -> "Process":

@@ -116,4 +116,4 @@ def test_the_log_is_followed_also_when_it_makes_room(world: World) -> None:
 
 
 def test_a_gateway_without_a_log_says_where_it_will_be(world: World) -> None:
-    assert "There is no log yet" in _logs(world)
+    assert "No log yet" in _logs(world)

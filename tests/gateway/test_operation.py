@@ -68,7 +68,7 @@ def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(worl
         pid = int(re.findall(r"process (\d+)", started.stdout)[0])
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 1)
-        assert f"runs already, as process {pid}" in _hermes(world, "start").stdout
+        assert f"Already running as process {pid}" in _hermes(world, "start").stdout
         shown = _hermes(world, "status")
         assert shown.returncode == 0
         assert f"The gateway is running, process {pid}." in shown.stdout
@@ -84,8 +84,8 @@ def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(worl
     assert stopped.stdout == "Stopped.\n"
     gone = _hermes(world, "status")
     assert gone.returncode == 3
-    assert "No gateway runs in this home (last: stopped)" in gone.stdout
-    assert "No gateway runs" in _hermes(world, "stop").stdout
+    assert "The gateway is not running (last: stopped)" in gone.stdout
+    assert "is not running" in _hermes(world, "stop").stdout
 
 
 def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stopped(
@@ -97,7 +97,7 @@ def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stop
         shown = _hermes(world, "status")
         assert shown.returncode == 0
         assert f"The gateway is running, process {gateway.child.pid}." in shown.stdout
-        assert "could not start now" in shown.stderr
+        assert "could not start with these settings" in shown.stderr
         assert (
             "config.toml" in json.loads(_hermes(world, "status", "--json").stdout)["config_error"]
         )
@@ -174,7 +174,7 @@ def test_a_gateway_that_is_to_stop_does_not_wait_until_its_platforms_answer(worl
     with _silence(world) as gateway:
         gateway.child.terminate()
         assert gateway.child.wait(10) == 0, "sooner than a start waits for a platform"
-    assert b"gateway is up" not in gateway.output
+    assert b"gateway is running" not in gateway.output
 
 
 def test_the_log_is_shown_without_secrets(world: World) -> None:
@@ -416,7 +416,7 @@ def test_a_gateway_that_runs_goes_on_when_it_becomes_a_service_and_a_restart_mak
         gateway.wait_until_up()
         installed = systemd.do("install")
         assert installed.returncode == 0
-        assert f"runs already, as process {gateway.child.pid}" in installed.stdout
+        assert f"already running as process {gateway.child.pid}" in installed.stdout
         assert not set(_START) & set(systemd.told)
         try:
             assert systemd.do("restart").returncode == 0
@@ -448,14 +448,14 @@ def test_a_service_that_ends_at_once_is_told_with_the_reason_and_not_started_aga
         world.configure(more=f"health_port = {taken.getsockname()[1]}\n")
         failed = systemd.do("install")
         assert failed.returncode == 2
-        assert "The gateway ended at once: Port" in failed.stderr
+        assert "The gateway failed to start: Port" in failed.stderr
         again = systemd.do("start")
         assert again.returncode == 2
-        assert "The gateway ended at once: Port" in again.stderr
+        assert "The gateway failed to start: Port" in again.stderr
     assert systemd.do("stop").stdout == "Stopped.\n"
     assert systemd.told[-1] == "--user stop hermes-gateway.service"
     systemd.state.write_text("failed\n")
-    assert "No gateway runs" in systemd.do("stop").stdout
+    assert "is not running" in systemd.do("stop").stdout
 
 
 def test_what_could_not_start_is_not_installed(world: World) -> None:
@@ -497,7 +497,7 @@ def test_where_systemd_does_not_listen_nothing_is_left_behind(world: World) -> N
     assert systemd.unit.read_text() == "from another day"
     gone = systemd.do("uninstall")
     assert (gone.returncode, systemd.unit.exists()) == (0, False)
-    assert "a gateway that runs was not stopped" in gone.stderr
+    assert "running gateway was not stopped" in gone.stderr
 
 
 def test_the_service_finds_a_home_whatever_its_name_has(world: World) -> None:
@@ -514,8 +514,8 @@ def test_an_install_names_what_only_the_terminal_knows(world: World) -> None:
     world.home.config.write_text(f"{text}[gateway.platforms.telegram]\nmode = 'polling'\n")
     given = {"TELEGRAM_BOT_TOKEN": "4242:x", "OPENAI_API_KEY": "k"}
     told = _hermes(world, "install", "--print", **given).stderr
-    assert "TELEGRAM_BOT_TOKEN is set here, but systemd will not see it" in told
-    assert "OPENAI_API_KEY is set here" in told
+    assert "TELEGRAM_BOT_TOKEN is set in this shell only" in told
+    assert "OPENAI_API_KEY is set in this shell only" in told
     assert f"{world.home.root}/gateway.env" in told
     (world.home.root / "gateway.env").write_text("TELEGRAM_BOT_TOKEN=4242:x\nOPENAI_API_KEY=k\n")
     assert _hermes(world, "install", "--print", **given).stderr == ""
@@ -548,7 +548,7 @@ def test_setup_asks_tries_writes_and_greets(world: World) -> None:
     done = _hermes(world, "setup", "loopback", said=f"{world.platform.address}\n")
     assert done.returncode == 0, done.stderr
     assert "Loopback: connected." in done.stdout
-    assert "Hello. This is Hermes" in world.replies("a")[0]
+    assert "Hello, this is Hermes" in world.replies("a")[0]
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "hello")
@@ -577,7 +577,7 @@ def test_a_stranger_is_let_in_from_the_command_line_and_told_so(world: World) ->
         wrong = _hermes(world, "pair", "ABCDEFGH")
         assert wrong.returncode == 2
         assert "hermes gateway people" in wrong.stderr
-        assert "is in now, as member" in _hermes(world, "pair", code.lower()).stdout
+        assert "is now a member" in _hermes(world, "pair", code.lower()).stdout
         world.wait_for_text("s", "You are in")
         assert "stranger" in _hermes(world, "people").stdout
         assert _hermes(world, "forget", "loopback", "stranger").returncode == 0
@@ -645,7 +645,7 @@ def test_a_gateway_takes_over_from_one_that_runs(world: World) -> None:
         try:
             assert first.child.wait(30) == 0
             assert replaced.stdout is not None
-            assert b"gateway is up: loopback" in replaced.stdout.readline()
+            assert b"gateway is running: loopback" in replaced.stdout.readline()
             assert world.replies("a") == ["the end"]
             world.platform.say("a", "two")
             world.wait_for_text("a", "You said: two")
@@ -806,7 +806,7 @@ def test_the_status_file_follows_what_happens(world: World) -> None:
         world.platform.say("a", "one")
         eventually(lambda: said("running", 1))
         shown = _hermes(world, "status")
-        assert "1 turn runs" in shown.stdout
+        assert "1 turn running" in shown.stdout
         assert json.loads(_hermes(world, "status", "--json").stdout)["running_turns"] == 1
         quiet.release()
         eventually(lambda: said("running", 0))
@@ -852,10 +852,10 @@ def test_health_is_told_to_who_asks_this_machine_and_to_no_page_of_others(world:
         assert code(Host="evil.example") == 403
         assert code(Host="127.0.0.1.evil.example") == 403
         assert code(Host="192.168.0.7") == 403
-        assert code(ReplyTarget="https://evil.example") == 403
-        assert code(ReplyTarget="null") == 403
+        assert code(Origin="https://evil.example") == 403
+        assert code(Origin="null") == 403
         assert code(Host=f"localhost:{port}") == code(Host="[::1]") == 200
-        assert code(ReplyTarget=f"http://localhost:{port}") == 200
+        assert code(Origin=f"http://localhost:{port}") == 200
 
 
 # -- staying connected --------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_a_gateway_is_known_by_the_lock_of_its_home_when_its_file_is_lost(
         status.pid_file().write_text(left)
     assert status.get_running_pid() == os.getpid()
     shown = CliRunner().invoke(gateway_status.show, obj=App(), standalone_mode=False)
-    assert "The gateway is running (how it does is not known: " in shown.output
+    assert "The gateway is running (details unknown: " in shown.output
     status.remove_pid_file()
     assert status.get_running_pid() is None
 
@@ -191,11 +191,11 @@ def _leave_things_undone(home: Home) -> None:
 def test_it_is_told_what_waits_and_what_was_given_up_and_why(home: Home) -> None:
     _leave_things_undone(home)
     shown = _shown().splitlines()
-    assert shown[0] == "No gateway runs in this home (last: never started)."
-    assert shown[1] == "Messages without an answer yet: 1."
-    assert shown[2].startswith("Replies waiting to be sent: 3, the oldest since ")
+    assert shown[0] == "The gateway is not running (last: never started)."
+    assert shown[1] == "Unanswered messages: 1."
+    assert shown[2].startswith("Replies to send: 3, the oldest since ")
     assert shown[2].endswith(" (loopback: There is no connection).")
-    assert shown[3] == "Replies given up in the last day: 4, the last ones:"
+    assert shown[3] == "Undelivered replies in the last day: 4:"
     assert [line.split(maxsplit=2)[2] for line in shown[4:]] == [
         f"loopback {chat}: Blocked {number}." for number, chat in enumerate("xyz", 1)
     ]
@@ -206,9 +206,9 @@ def test_it_is_told_what_waits_and_what_was_given_up_and_why(home: Home) -> None
 
 def test_of_what_is_not_there_little_is_said(home: Home) -> None:
     assert _shown().splitlines()[1:] == [
-        "Messages without an answer yet: 0.",
-        "Replies waiting to be sent: 0.",
-        "Replies given up in the last day: 0.",
+        "Unanswered messages: 0.",
+        "Replies to send: 0.",
+        "Undelivered replies in the last day: 0.",
     ]
 
 

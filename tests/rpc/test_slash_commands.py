@@ -71,7 +71,7 @@ def test_a_command_of_a_plugin_may_be_for_chats_alone(home: Home) -> None:
 @pytest.mark.parametrize("name", ["queue", "bg", "theme", "undo"])
 def test_a_name_of_any_surface_belongs_to_hermes(name: str, home: Home) -> None:
     context = PluginContext("thief", home, {})
-    with pytest.raises(PluginError, match="belongs to Hermes"):
+    with pytest.raises(PluginError, match="is a built-in command"):
         context.command(name, print, description="")
 
 

@@ -94,7 +94,7 @@ def test_on_a_dumb_terminal_it_is_the_line_chat(start: Start) -> None:
 @needs_tmux
 def test_without_the_extra_it_says_so_and_is_the_line_chat(start: Start) -> None:
     terminal = start(WITHOUT_TEXTUAL)
-    terminal.wait_for("This is line mode", "pip install 'hermes[tui]'", "/help shows", "\n>")
+    terminal.wait_for("This is line mode", "pip install -e '.[tui]'", "/help shows", "\n>")
     terminal.press("C-d")
     terminal.wait_for("left with 0")
 
@@ -103,7 +103,7 @@ def test_without_the_extra_it_says_so_and_is_the_line_chat(start: Start) -> None
 @needs_tmux
 def test_without_the_extra_the_interface_itself_says_how_to_get_it(start: Start) -> None:
     terminal = start(WITHOUT_TEXTUAL, "tui")
-    terminal.wait_for("is not installed", "pip install 'hermes[tui]'", "left with")
+    terminal.wait_for("is not installed", "pip install -e '.[tui]'", "left with")
 
 
 def test_with_something_piped_in_it_answers_once(surroundings: dict[str, str]) -> None:

@@ -19,6 +19,7 @@ from hermes_cli.plugin_context import FactoryRecord
 from hermes_core import config, secrets
 from hermes_core.errors import ConfigError, PluginError, describe_error
 from hermes_core.paths import Home, make_folder
+from hermes_core.version import install_command
 
 logger = logging.getLogger(__name__)
 
@@ -221,10 +222,11 @@ def make(manifest: Manifest, settings: Any, home: Home) -> BasePlatformAdapter: 
     try:
         return manifest.make(PlatformConfig(enabled=True), settings, folder)
     except ImportError as error:
-        extra = f"pip install 'hermes[{manifest.extra}]'"
         raise PlatformError(
             f"{manifest.title} needs a library that is not installed: {error}.",
-            fix=f"Install it with: {extra}." if manifest.extra else "Its plugin says which.",
+            fix=f"Install it with: {install_command(manifest.extra)}."
+            if manifest.extra
+            else "Its plugin says which.",
             is_fatal=True,
         ) from error
 

@@ -24,7 +24,7 @@ from hermes_agent.models.providers import ADAPTERS, EMBEDDED, OURS, Credentials,
 from hermes_agent.models.retry import RetryingModel
 from hermes_agent.turn.events import Sink
 from hermes_agent.turn.stop import Stop
-from hermes_cli.plugin_calls import is_of_a_person
+from hermes_cli.plugin_calls import is_user_interrupt
 from hermes_core.errors import (
     BudgetSpent,
     HermesError,
@@ -162,7 +162,7 @@ class Registry:
             raise
         except BaseException as error:
             is_explained = isinstance(error, HermesError) and not self._settings.fallbacks
-            if is_explained or is_of_a_person(error):
+            if is_explained or is_user_interrupt(error):
                 raise
             raise ModelError(
                 f"The model {name} of a plugin failed. {describe_error(error)}"
@@ -205,7 +205,7 @@ class PluginModel:
         except (HermesError, Interrupted, BudgetSpent):
             raise
         except BaseException as error:
-            if is_of_a_person(error):
+            if is_user_interrupt(error):
                 raise
             logger.exception("the model %s of a plugin failed", self._name)
             message = f"The model {self._name} of a plugin failed. {describe_error(error)}"
@@ -215,7 +215,7 @@ class PluginModel:
         try:
             self._model.close()
         except BaseException as error:
-            if is_of_a_person(error):
+            if is_user_interrupt(error):
                 raise
             logger.exception("the model %s of a plugin failed as it was closed", self._name)
 

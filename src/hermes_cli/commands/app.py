@@ -1,4 +1,4 @@
-"""What every command is handed: the home, the settings, the store, and the form of its output."""
+"""Context of every command: home, settings, store, and output format."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ class App:
     overrides: tuple[str, ...] = ()
     as_json: bool = False
     output: TextIO | None = None
-    """Where the answer goes that a program reads; None: to stdout, like everything that is printed."""
+    """Stream for JSON output; None: stdout."""
 
     @cached_property
     def home(self) -> Home:
@@ -39,7 +39,7 @@ class App:
         return config.load(self.home, overrides=self.overrides)
 
     def do_without_settings(self) -> str:
-        """Go on with the defaults where the settings cannot be read; returns why they cannot."""
+        """Fall back to defaults if the settings are not valid; return the reason."""
         try:
             _ = self.settings
         except ConfigError as error:
@@ -49,7 +49,7 @@ class App:
 
     @contextlib.contextmanager
     def store(self, *, read_only: bool = False) -> Generator["hermes_state.SessionDB"]:
-        """Open the store of the home for a block: one that may only be read, for reading."""
+        """Open the store within a block; read-only if its file is."""
         import hermes_state  # noqa: PLC0415 -- SQLite, which the first frame of the UI need not wait for
 
         self.home.create()
@@ -63,7 +63,7 @@ class App:
 
     @contextlib.contextmanager
     def store_to_read(self) -> Generator["hermes_state.SessionDB"]:
-        """Open the store to look something up, which a disk without room must not prevent."""
+        """Open the store for reading, even on a full disk."""
         with contextlib.ExitStack() as stack:
             try:
                 store = stack.enter_context(self.store())
@@ -72,27 +72,24 @@ class App:
             yield store
 
     def _may_only_read(self) -> bool:
-        """Return whether the home cannot be written, as on a mounted backup."""
+        """Return whether the home is read-only, as on a mounted backup."""
         database = self.home.database
         return os.access(database, os.F_OK) and not (
             os.access(database, os.W_OK) and os.access(database.parent, os.W_OK)
         )
 
     def keep_output(self, ctx: click.Context) -> None:
-        """Have stdout hold nothing but what is emitted: what others print, as plugins do, is no JSON."""
+        """Send prints, such as those of plugins, to stderr, so that stdout holds only JSON."""
         if self.output is None:
             self.output = sys.stdout
             ctx.with_resource(contextlib.redirect_stdout(sys.stderr))
 
     def emit(self, value: object) -> None:
-        """Print a value as JSON, one document to the line."""
+        """Print a value as JSON on one line."""
         click.echo(msgspec.json.encode(value), file=self.output)
 
     def say(self, text: str) -> None:
-        """Print for a person; silent when the output is for a program.
-
-        Nothing in it moves the cursor or speaks to the terminal, whoever wrote it.
-        """
+        """Print text without control characters; nothing with --json."""
         if not self.as_json:
             click.echo(visible(text).replace("\r", ""))
 
@@ -101,12 +98,12 @@ pass_app = click.make_pass_decorator(App)
 
 
 def json_option(command: Any) -> Any:  # noqa: ANN401 -- a decorator of whatever click accepts
-    """Add --json, which is also understood in front of the command."""
+    """Add --json, which also works before the command."""
 
     def remember(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
         app = ctx.ensure_object(App)
         app.as_json = app.as_json or value
-        if app.as_json and ctx.parent is not None:  # a command of a plugin prints its own answer
+        if app.as_json and ctx.parent is not None:  # a plugin's command may print by itself
             app.keep_output(ctx)
 
     return click.option(
@@ -114,13 +111,13 @@ def json_option(command: Any) -> Any:  # noqa: ANN401 -- a decorator of whatever
         is_flag=True,
         expose_value=False,
         callback=remember,
-        help="Print JSON for a program.",
+        help="Print JSON.",
     )(command)
 
 
 @contextlib.contextmanager
 def progress(length: int, label: str) -> Generator[Callable[[int], None]]:
-    """A bar for a person who waits; what is written to a file or a program has none."""
+    """Show a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _more: None
         return
@@ -129,5 +126,5 @@ def progress(length: int, label: str) -> Generator[Callable[[int], None]]:
 
 
 def is_terminal() -> bool:
-    """Return whether a person is at the other end of the output."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""`hermes attach`: a conversation that lives in a running server, on this terminal."""
+"""`hermes attach`: open a conversation of a running server on this terminal."""
 
 import importlib
 import os
@@ -16,15 +16,14 @@ from hermes_core.paths import Home
 if TYPE_CHECKING:
     from hermes_tui.transport import Transport
 
-_START = "Start one: hermes serve"
+_START = "Start one with: hermes serve"
 _NONE = (
-    "No server is running. `hermes attach` reaches `hermes serve`; a conversation of"
-    " `hermes gateway run` is opened by its id: hermes -r ID."
+    "No server is running. (A conversation of the gateway needs none: open it with `hermes -r ID`.)"
 )
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a running server is, and the word that opens it."""
+    """Address and token of a running server."""
 
     url: str
     token: str
@@ -35,17 +34,17 @@ class Address(msgspec.Struct, frozen=True):
 @click.argument("name", metavar="[ID]", default="")
 @pass_app
 def command(app: App, name: str) -> int:
-    """Open a conversation of a running server: by ID or title, else the one active last.
+    """Open a conversation of `hermes serve`: by ID or title, or the last active one.
 
-    Leaving does not end it; another terminal may have it open at the same time.
+    Quitting does not end it; several terminals can have it open at the same time.
     """
-    find(app.home)  # that there is none is told before the terminal is taken
+    find(app.home)  # report a missing server before the UI starts
     opening = importlib.import_module("hermes_tui.opening").Opening(live=name)
     return interface.run(app.home, partial(connect, app.home), opening)
 
 
 async def connect(home: Home) -> "Transport":
-    """A connection to the server that runs now; a new one has another address and another token.
+    """Connect to the current server, whose address and token change with each start.
 
     Raises ConnectionError when there is none.
     """
@@ -58,21 +57,21 @@ async def connect(home: Home) -> "Transport":
 
 
 def find(home: Home) -> Address:
-    """The server that runs for this home; raises ConfigError when there is none."""
+    """Return the address of this home's server. Raises ConfigError when there is none."""
     path = home.root / "tui_gateway.json"
     try:
         address = msgspec.json.decode(path.read_bytes(), type=Address)
     except FileNotFoundError as error:
         raise ConfigError(_NONE, fix=_START) from error
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(f"{path} cannot be used: {error}.", fix=_START) from error
+        raise ConfigError(f"Cannot read {path}: {error}.", fix=_START) from error
     if not _is_alive(address.pid):
-        raise ConfigError("The server that was running has ended.", fix=_START)
+        raise ConfigError("The server has ended.", fix=_START)
     return address
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process is there; one that is not ours counts."""
+    """Return whether a process exists, also of another user."""
     if pid <= 0:
         return False
     try:

@@ -1,4 +1,4 @@
-"""`hermes chat`: the agent in the terminal. What it takes is loaded when it is used."""
+"""`hermes chat`: line mode and one-shot questions. Imports the agent lazily."""
 
 import importlib
 import sys
@@ -7,39 +7,31 @@ from pathlib import Path
 import click
 
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.tui import opening_options
 
 
 @click.command("chat")
 @click.option(
-    "-q", "--query", metavar="TEXT", help="Ask once, print the answer, exit; - reads it from stdin."
+    "-q",
+    "--query",
+    metavar="TEXT",
+    help="Ask once, print the answer and exit; - reads the question from stdin.",
 )
-@click.option(
-    "-c", "--continue", "continues", is_flag=True, help="Go on with the last conversation."
-)
-@click.option("-r", "--resume", metavar="ID|TITLE", help="Go on with this conversation.")
-@click.option("-m", "--model", default="", metavar="NAME", help="Ask this model: provider/model.")
-@click.option(
-    "-w",
-    "--workspace",
-    type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
-    metavar="FOLDER",
-    help="Work in this folder instead of the current one.",
-)
-@click.option("--pull", is_flag=True, help="Without any model, fetch the embedded one; do not ask.")
+@opening_options
 @json_option
 @pass_app
 def command(
     app: App,
     query: str | None,
     continues: bool,
-    resume: str | None,
+    resume: str,
     model: str,
     workspace: Path | None,
     pull: bool,
 ) -> int:
-    """Talk with the agent. With -q, or with something piped in, ask once."""
+    """Chat line by line. With -q or with piped input, ask one question."""
     parts = importlib.import_module("hermes_cli.chat.parts")
-    wishes = parts.Wishes(query, continues, resume, model, workspace, pull)
+    wishes = parts.Wishes(query, continues, resume or None, model, workspace, pull)
     session = importlib.import_module("hermes_cli.chat.session")
     is_interactive = query is None and sys.stdin.isatty()
     return session.interactive(app, wishes) if is_interactive else session.once(app, wishes)

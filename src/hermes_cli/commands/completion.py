@@ -1,4 +1,4 @@
-"""`hermes completion`: the script that teaches a shell our commands."""
+"""`hermes completion`: completion scripts for shells."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -10,7 +10,7 @@ from hermes_core.errors import UsageError
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell; put its output where your shell reads it.
+    """Print the completion script for SHELL; save it where your shell looks for it.
 
     \b
     bash: hermes completion bash > ~/.local/share/bash-completion/completions/hermes
@@ -19,6 +19,6 @@ def command(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise UsageError(f"There is no completion for {shell}.")
+        raise UsageError(f"No completion for {shell}.")
     root = ctx.find_root().command
     click.echo(kind(root, {}, "hermes", "_HERMES_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""`hermes config`: the settings that hold, where they come from, and how to change them."""
+"""`hermes config`: show and change settings."""
 
 from typing import cast
 
@@ -18,18 +18,17 @@ def command() -> None:
 @json_option
 @pass_app
 def show(app: App) -> None:
-    """Print every setting and the value it has now."""
-    rows = [
-        (
-            option.key,
-            getattr(getattr(app.settings, option.section), option.field),
-            option.description,
+    """Print every setting with its value; secrets are masked."""
+    values = {
+        option.key: _masked(
+            option.field, getattr(getattr(app.settings, option.section), option.field)
         )
         for option in config.options()
-    ]
+    }
     if app.as_json:
-        app.emit({key: value for key, value, _ in rows})
-    app.say(table.render(("SETTING", "VALUE", "MEANING"), [(k, _shown(v), m) for k, v, m in rows]))
+        app.emit(values)
+    rows = [(o.key, _format(values[o.key]), o.description) for o in config.options()]
+    app.say(table.render(("SETTING", "VALUE", "MEANING"), rows))
 
 
 @command.command("set")
@@ -38,12 +37,12 @@ def show(app: App) -> None:
 @json_option
 @pass_app
 def set_(app: App, key: str, value: str) -> None:
-    """Write one setting to config.toml; comments and other lines stay as they are."""
+    """Write one setting to config.toml; comments and other lines are kept."""
     parsed = config.parse_value(key, value)
     config.change(app.home, key, parsed)
     if app.as_json:
-        app.emit({key: parsed})
-    app.say(f"{key} = {_shown(parsed)} in {app.home.config}")
+        app.emit({key: _masked(key, parsed)})
+    app.say(f"{key} = {_format(_masked(key, parsed))} in {app.home.config}")
 
 
 @command.command("unset")
@@ -51,24 +50,31 @@ def set_(app: App, key: str, value: str) -> None:
 @json_option
 @pass_app
 def unset(app: App, key: str) -> None:
-    """Remove one setting from config.toml, so that its default holds."""
+    """Reset one setting to its default by removing it from config.toml."""
     config.change(app.home, key, None)
     if app.as_json:
         app.emit({key: None})
-    app.say(f"{key} has its default again.")
+    app.say(f"Reset {key} to its default.")
 
 
 @command.command("path")
 @json_option
 @pass_app
 def path(app: App) -> None:
-    """Print where config.toml lies."""
+    """Print the path of config.toml."""
     if app.as_json:
         app.emit({"path": str(app.home.config)})
     app.say(str(app.home.config))
 
 
-def _shown(value: object) -> str:
+def _masked(name: str, value: object) -> object:
+    """Return the value without secrets, which people would paste into bug reports."""
+    if isinstance(value, dict):
+        return {key: _masked(key, item) for key, item in cast("dict[str, object]", value).items()}
+    return "********" if value and config.is_secret_name(name.replace(".", "_")) else value
+
+
+def _format(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return (

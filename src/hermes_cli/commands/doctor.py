@@ -1,4 +1,4 @@
-"""`hermes doctor`: what is wrong with this installation, and its repair."""
+"""`hermes doctor`: check the installation and repair it."""
 
 import os
 import shutil
@@ -23,11 +23,11 @@ from hermes_state.engines.sqlite import connection, maintenance, repair
 from hermes_state.ledger import listing
 
 EXIT_PROBLEMS = 1
-_LEAST_FREE_BYTES = 200 * 1024 * 1024
+_MIN_FREE_BYTES = 200 * 1024 * 1024
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     state: Literal["ok", "fixed", "warning", "problem"]
@@ -60,10 +60,10 @@ def _versions(_app: App, _fix: bool) -> Iterator[Finding]:
 def _home(app: App, fix: bool) -> Iterator[Finding]:
     root = app.home.root
     if not root.exists():
-        yield Finding("home", "ok", f"{root} (not made yet)")
+        yield Finding("home", "ok", f"{root} (not created yet)")
         return
     if _is_shut(root):
-        yield _made_usable(root, 0o700, "may not be entered", fix)
+        yield _make_usable(root, 0o700, "cannot be entered", fix)
     if _is_shut(root):
         return
     try:
@@ -72,53 +72,48 @@ def _home(app: App, fix: bool) -> Iterator[Finding]:
         yield Finding("home", "problem", f"{root} cannot be read: {error.strerror}")
         return
     yield Finding("home", "ok", str(root))
-    for path, mode, wanted in paths:
+    for path, mode, expected in paths:
         if mode & 0o077:
-            yield _made_private(path, mode, wanted, fix)
+            yield _make_private(path, mode, expected, fix)
 
 
 def _is_shut(root: Path) -> bool:
-    """Return whether the home is a folder that its mode keeps us out of."""
+    """Return whether the mode of the home keeps us out."""
     return root.is_dir() and not os.access(root, os.R_OK | os.X_OK)
 
 
-def _made_usable(path: Path, wanted: int, trouble: str, fix: bool) -> Finding:
-    """That a mode keeps us from our own, and how that is changed."""
+def _make_usable(path: Path, expected: int, trouble: str, fix: bool) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
-    said = f"{path} is {mode:04o} and {trouble}"
+    problem = f"{path} has mode {mode:04o} and {trouble}"
     if not fix:
-        return Finding("permissions", "problem", f"{said}: chmod {wanted:o} {typed(path)}")
-    try:
-        path.chmod(wanted)
-    except OSError as error:
-        return Finding(
-            "permissions", "problem", f"{said}, and that cannot be changed: {error.strerror}"
-        )
-    return Finding("permissions", "fixed", f"{path} was {mode:04o}, is {wanted:04o}")
+        return Finding("permissions", "problem", f"{problem}: chmod {expected:o} {typed(path)}")
+    return _change_mode(path, mode, expected)
 
 
-def _made_private(path: Path, mode: int, wanted: int, fix: bool) -> Finding:
+def _make_private(path: Path, mode: int, expected: int, fix: bool) -> Finding:
     if not fix:
-        return Finding("permissions", "problem", f"{path.name} is {mode:04o}: others may read it")
+        problem = f"{path.name} has mode {mode:04o}: others can read it"
+        return Finding("permissions", "problem", problem)
+    return _change_mode(path, mode, expected)
+
+
+def _change_mode(path: Path, mode: int, expected: int) -> Finding:
     try:
-        path.chmod(wanted)
+        path.chmod(expected)
     except OSError as error:
-        detail = f"{path.name} is {mode:04o}, and that cannot be changed: {error.strerror}"
-        return Finding("permissions", "problem", detail)
-    return Finding("permissions", "fixed", f"{path.name} was {mode:04o}, is {wanted:04o}")
+        problem = f"{path} has mode {mode:04o}, and chmod failed: {error.strerror}"
+        return Finding("permissions", "problem", problem)
+    return Finding("permissions", "fixed", f"{path}: mode {mode:04o} changed to {expected:04o}")
 
 
 def _private_paths(root: Path) -> Iterator[tuple[Path, int, int]]:
-    """Return what lies in the home, its mode and the mode it should have.
-
-    Links are left out: what they lead to lies elsewhere, and is what its owner wants it to be.
-    """
+    """Yield each path in the home with its mode and the mode it should have; skips links."""
     yield root, stat.S_IMODE(root.stat().st_mode), 0o700
     for path in sorted(root.iterdir()):
         try:
             mode = path.lstat().st_mode
         except FileNotFoundError:
-            continue  # somebody else's draft, gone by now
+            continue  # another process's temp file
         if not stat.S_ISLNK(mode):
             yield path, stat.S_IMODE(mode), 0o700 if stat.S_ISDIR(mode) else 0o600
 
@@ -129,8 +124,10 @@ def _config(app: App, _fix: bool) -> Iterator[Finding]:
     except HermesError as error:
         yield Finding("config", "problem", str(error))
     else:
-        there = app.home.config.exists()
-        yield Finding("config", "ok", str(app.home.config) if there else "no config.toml: defaults")
+        exists = app.home.config.exists()
+        yield Finding(
+            "config", "ok", str(app.home.config) if exists else "no config.toml: defaults"
+        )
 
 
 def _disk(app: App, _fix: bool) -> Iterator[Finding]:
@@ -138,8 +135,8 @@ def _disk(app: App, _fix: bool) -> Iterator[Finding]:
     free = shutil.disk_usage(place).free
     detail = f"{free // (1024 * 1024)} MB free"
     if not os.access(place, os.W_OK):
-        yield Finding("disk", "problem", f"{place} cannot be written")
-    elif free < _LEAST_FREE_BYTES:
+        yield Finding("disk", "problem", f"{place} is not writable")
+    elif free < _MIN_FREE_BYTES:
         yield Finding("disk", "warning", f"{detail}: the store may run out of space")
     else:
         yield Finding("disk", "ok", detail)
@@ -148,35 +145,35 @@ def _disk(app: App, _fix: bool) -> Iterator[Finding]:
 def _store(app: App, fix: bool) -> Iterator[Finding]:
     path = app.home.database
     if _is_shut(app.home.root):
-        yield Finding("store", "problem", "it cannot be looked into before the home is entered")
+        yield Finding("store", "problem", "not checked: the home cannot be entered")
         return
     if not path.exists():
-        yield Finding("store", "ok", "none yet; it is made with the first message")
+        yield Finding("store", "ok", "none yet; the first message creates it")
         return
     if not os.access(path, os.R_OK | os.W_OK):
-        yield _made_usable(path, 0o600, "may not be written", fix)
+        yield _make_usable(path, 0o600, "is not writable", fix)
         if not os.access(path, os.R_OK):
             return
     try:
-        yield from _look_into(path, fix, _patience(app))
+        yield from _check_store(path, fix, _busy_timeout_s(app))
     except StoreCorruptError as error:
-        yield from _repaired(path, error.message, fix)
+        yield from _repair(path, error.message, fix)
     except HermesError as error:
         yield Finding("store", "problem", str(error))
 
 
-def _patience(app: App) -> float:
-    """Return how long to wait for a lock; settings that cannot be read are a finding of their own."""
+def _busy_timeout_s(app: App) -> float:
+    """Return the timeout for the write lock; bad settings are a finding of their own."""
     try:
         return app.settings.store.busy_timeout_s
     except HermesError:
         return Settings().store.busy_timeout_s
 
 
-def _look_into(path: Path, fix: bool, patience_s: float) -> Iterator[Finding]:
+def _check_store(path: Path, fix: bool, busy_timeout_s: float) -> Iterator[Finding]:
     connection.check_file(path)
     before = maintenance.schema_of(path)
-    with closing(SessionDB(path, busy_timeout_s=patience_s)) as store:
+    with closing(SessionDB(path, busy_timeout_s=busy_timeout_s)) as store:
         after = maintenance.schema_of(path)
         upgraded = (
             f"upgraded from schema {before} to {after}" if after != before else f"schema {after}"
@@ -189,39 +186,40 @@ def _look_into(path: Path, fix: bool, patience_s: float) -> Iterator[Finding]:
         )
         problems = store.check()
         if problems and fix and (fixed := store.fix()):
-            shown = "; ".join(fixed[:5]) + (f" and {len(fixed) - 5} more" * (len(fixed) > 5))
-            yield Finding("integrity", "fixed", shown)
+            detail = "; ".join(fixed[:5]) + (f" and {len(fixed) - 5} more" * (len(fixed) > 5))
+            yield Finding("integrity", "fixed", detail)
             problems = store.check()
         elif not problems:
-            yield Finding("integrity", "ok", "every page and every row")
+            yield Finding("integrity", "ok", "all pages and rows")
         lag = store.index.lag()
         if lag and fix:
             yield Finding("search", "fixed", f"{store.index.catch_up()} messages indexed")
         else:
             yield Finding(
-                "search", "ok", f"{lag} messages still to be indexed" if lag else "up to date"
+                "search", "ok", f"{lag} messages not indexed yet" if lag else "up to date"
             )
     if problems:
-        yield from _repaired(path, "; ".join(problems[:5]), fix)
+        yield from _repair(path, "; ".join(problems[:5]), fix)
 
 
-def _repaired(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
+def _repair(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
     if not fix:
         yield Finding("integrity", "problem", problem)
         return
     try:
-        done = repair.repair(path)
+        report = repair.repair(path)
     except HermesError as error:
         yield Finding("integrity", "problem", f"{problem} {error}")
         return
-    saved = ", ".join(f"{count} {name}" for name, count in done.recovered.items() if count)
-    yield Finding("integrity", "fixed", f"saved {saved or 'nothing'}; old file: {done.kept.name}")
-    for text in done.lost:
+    rows = ", ".join(f"{count} {name}" for name, count in report.recovered.items() if count)
+    detail = f"recovered {rows or 'nothing'}; old file: {report.kept.name}"
+    yield Finding("integrity", "fixed", detail)
+    for text in report.lost:
         yield Finding("integrity", "warning", f"lost: {text}")
 
 
 def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
-    from hermes_agent.sandbox import detect  # noqa: PLC0415 -- costs more than all other checks together
+    from hermes_agent.sandbox import detect  # noqa: PLC0415 -- slow to import
 
     try:
         chosen = detect.choose(app.settings)
@@ -234,7 +232,7 @@ def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
 def _skills(app: App, _fix: bool) -> Iterator[Finding]:
     if _is_shut(app.home.root) or not app.home.skills.exists():
         return
-    # knows the commands of all surfaces: only a home with skills pays for it
+    # slow to import: only for homes with skills
     from hermes_agent.skills import shelf  # noqa: PLC0415
     from hermes_cli.commands import skills  # noqa: PLC0415
 

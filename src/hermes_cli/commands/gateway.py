@@ -1,4 +1,4 @@
-"""`hermes gateway`: run the messaging gateway, see how it does, and let people in."""
+"""`hermes gateway`: run and stop the messaging gateway."""
 
 import asyncio
 import contextlib
@@ -24,34 +24,38 @@ from hermes_core import config, log
 from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder, open_private
 
-_LEFT_WITHIN_S = 5.0
+_EXIT_TIMEOUT_S = 5.0
 
 
 @click.group(
     "gateway",
     cls=LazyGroup,
     entries={
-        "status": Entry("gateway_status", "Show how the gateway does.", "show"),
+        "status": Entry("gateway_status", "Show the status of the gateway.", "show"),
         "logs": Entry("gateway_logs", "Show the log of the gateway.", "show"),
-        "pair": Entry("gateway_pair", "Let in the person who was shown a code.", "pair"),
-        "people": Entry("gateway_pair", "Show who may write to the agent.", "people"),
-        "role": Entry("gateway_pair", "Have somebody be owner, member or guest.", "role"),
-        "forget": Entry("gateway_pair", "Let somebody in no longer.", "forget"),
-        "setup": Entry("gateway_setup", "Add a platform, try it, and say hello.", "setup"),
-        "platforms": Entry("gateway_setup", "Show the platforms there are.", "platforms"),
-        "install": Entry("gateway_service", "Have the gateway start with your session.", "install"),
-        "uninstall": Entry("gateway_service", "Have it start no longer.", "uninstall"),
+        "pair": Entry("gateway_pair", "Let in a person by their pairing code.", "pair"),
+        "people": Entry("gateway_pair", "List the people with access.", "people_"),
+        "role": Entry("gateway_pair", "Change a person's role.", "role"),
+        "forget": Entry("gateway_pair", "Revoke a person's access.", "forget"),
+        "setup": Entry("gateway_setup", "Set up a platform and test it.", "setup"),
+        "platforms": Entry("gateway_setup", "List the platforms.", "platforms"),
+        "install": Entry(
+            "gateway_service", "Start the gateway automatically (systemd).", "install"
+        ),
+        "uninstall": Entry("gateway_service", "Stop starting it automatically.", "uninstall"),
     },
 )
 @pass_app
 def command(app: App) -> None:
-    """Talk with the agent in your messengers."""
-    config.take_over(gateway_service.variables(app))
+    """Run the agent in your messengers."""
+    config.load_variables(gateway_service.variables(app))
 
 
 @command.command("run")
-@click.option("--replace", is_flag=True, help="Take over from a gateway that runs.")
-@click.option("--in-background", is_flag=True, hidden=True, help="Say nothing but how it started.")
+@click.option("--replace", is_flag=True, help="Replace a running gateway.")
+@click.option(
+    "--in-background", is_flag=True, hidden=True, help="Print only the result of the start."
+)
 @pass_app
 def run(app: App, replace: bool, in_background: bool) -> int:
     """Run the gateway in the foreground until it is stopped."""
@@ -60,42 +64,41 @@ def run(app: App, replace: bool, in_background: bool) -> int:
     plugins.load_enabled(app.home, app.settings)
     on = preflight.configured(app.settings.gateway)
     if not on:
-        raise UsageError(
-            "No platform is configured.", fix="Add one with: hermes gateway setup telegram"
-        )
+        raise UsageError("No platform is configured.", fix="Add one: hermes gateway setup telegram")
     if replace:
-        # First of all, so that what is wrong with the settings is told while the other one runs.
+        # First, so that a mistake in the settings is reported while the old gateway still runs.
         preflight.check_platforms(app.home, app.settings.gateway, on)
         accounts = _accounts(app, on)
         _stop(app)
-        locks.take_over(accounts, _patience(app))
+        locks.take_over(accounts, _stop_timeout(app))
     code = asyncio.run(_serve(app))
     if code == RESTART_EXIT_CODE and not gateway_service.has_started_us():
-        arguments = [one for one in sys.argv[1:] if one != "--replace"]
+        arguments = [argument for argument in sys.argv[1:] if argument != "--replace"]
         os.execv(sys.executable, [sys.executable, "-m", "hermes_cli.main", *arguments])
-    _leave_soon(code)
+    _exit_soon(code)
     return code
 
 
 def _accounts(app: App, platforms: Sequence[Manifest]) -> list[locks.AccountLock]:
-    """The accounts that the gateway of the home speaks for; raises ConfigError."""
+    """Return the locks of the accounts that the gateway uses. Raises ConfigError."""
     tables = app.settings.gateway.platforms
     accounts: list[locks.AccountLock] = []
-    for one in platforms:
-        settings = registry.settings_of(one, tables.get(one.name, {}))
-        with contextlib.suppress(PlatformError):  # the gateway tells it, and goes on without
-            accounts.append(locks.AccountLock(one.name, registry.account_of(one, settings)))
+    for manifest in platforms:
+        settings = registry.settings_of(manifest, tables.get(manifest.name, {}))
+        with contextlib.suppress(PlatformError):  # the gateway reports it and runs without
+            account = registry.account_of(manifest, settings)
+            accounts.append(locks.AccountLock(manifest.name, account))
     return accounts
 
 
-def _patience(app: App) -> float:
-    """Return how long a gateway may take to stop."""
+def _stop_timeout(app: App) -> float:
+    """Return the seconds that a gateway may take to stop."""
     return app.settings.gateway.drain_s + 15.0
 
 
-def _leave_soon(code: int) -> None:
-    """End the process even when something that runs in a thread does not end: it is all on disk."""
-    timer = threading.Timer(_LEFT_WITHIN_S, lambda: os._exit(code))
+def _exit_soon(code: int) -> None:
+    """Exit even if a thread does not end; everything is on disk."""
+    timer = threading.Timer(_EXIT_TIMEOUT_S, lambda: os._exit(code))
     timer.daemon = True
     timer.start()
 
@@ -105,8 +108,8 @@ async def _serve(app: App) -> int:
 
     def ready(connected: list[str]) -> None:
         on = ", ".join(connected) or "nothing"
-        app.say(f"The gateway is up: {on}. Ctrl-C ends it.")
-        gateway_service.tell_not_connected()
+        app.say(f"The gateway is running: {on}. Ctrl-C stops it.")
+        gateway_service.report_not_connected()
 
     return await runner.run(ready)
 
@@ -117,43 +120,43 @@ async def _serve(app: App) -> int:
 def start(app: App) -> int:
     """Start the gateway in the background.
 
-    The exit status is 4 when it runs and a platform is not connected.
+    Exit status 4: it runs, but a platform is not connected.
     """
     app.home.create()
     running = status.get_running_pid()
     if running is not None:
         if app.as_json:
             app.emit({"pid": running, "not_connected": status.not_connected()})
-        app.say(f"It runs already, as process {running}.")
-        return gateway_service.tell_not_connected()
-    pid = gateway_service.started() if gateway_service.is_installed(app) else _started(app)
+        app.say(f"Already running as process {running}.")
+        return gateway_service.report_not_connected()
+    pid = gateway_service.start() if gateway_service.is_installed(app) else _start(app)
     if pid is None:
         app.say("It is still starting.")
     if app.as_json:
         app.emit({"pid": pid, "not_connected": status.not_connected()})
     if pid is not None:
         app.say(f"The gateway runs as process {pid}; its log is {app.home.logs}/hermes.log.")
-    return gateway_service.tell_not_connected()
+    return gateway_service.report_not_connected()
 
 
-def _started(app: App) -> int | None:
-    """The process of a gateway of our own in the background; None when it is not up yet."""
+def _start(app: App) -> int | None:
+    """Start a gateway in the background; return its process id, or None if it is still starting."""
     output = app.home.logs / "gateway.out"
-    child = _begin(output)
+    child = _spawn(output)
 
     def pid() -> int:
         if child.poll() is not None:
             raise UsageError(
-                f"The gateway ended at once: {output.read_text('utf-8', 'replace').strip()}",
-                fix="hermes gateway run shows it in the foreground.",
+                f"The gateway failed to start: {output.read_text('utf-8', 'replace').strip()}",
+                fix="To see it in the foreground: hermes gateway run",
             )
         return child.pid
 
     return gateway_service.when_up(pid)
 
 
-def _begin(output: Path) -> "subprocess.Popen[bytes]":
-    """The process of a gateway in the background, whose words go to a file; raises StoreError."""
+def _spawn(output: Path) -> "subprocess.Popen[bytes]":
+    """Start the process with its output in a file. Raises StoreError."""
     make_folder(output.parent)
     try:
         sink = open_private(output)
@@ -173,11 +176,11 @@ def _begin(output: Path) -> "subprocess.Popen[bytes]":
 @json_option
 @pass_app
 def stop(app: App) -> int:
-    """Stop the gateway; turns that run get time to end, and go on at the next start otherwise."""
+    """Stop the gateway; running turns finish, or resume at the next start."""
     was_running = _stop(app)
     if app.as_json:
         app.emit({"was_running": was_running})
-    app.say("Stopped." if was_running else "No gateway runs in this home.")
+    app.say("Stopped." if was_running else "The gateway is not running.")
     return 0
 
 
@@ -185,33 +188,33 @@ def stop(app: App) -> int:
 @json_option
 @pass_app
 def check(app: App) -> None:
-    """Tell whether a gateway can start with the settings as they are now; starts nothing."""
+    """Check that the gateway could start with the current settings."""
     preflight.check_start(app.home)
     if app.as_json:
         app.emit({"can_start": True})
-    app.say("A gateway can start with these settings.")
+    app.say("The gateway can start with these settings.")
 
 
 @command.command("restart")
 @click.pass_context
 def restart(ctx: click.Context) -> int:
-    """Stop the gateway and start it again; with settings that cannot be used it goes on as it is."""
+    """Restart the gateway; if the settings are not valid, it keeps running."""
     preflight.check_start(ctx.ensure_object(App).home)
     _stop(ctx.ensure_object(App))
     return ctx.invoke(start)
 
 
 def _stop(app: App) -> bool:
-    """End the gateway that runs in the home; False when none does. Raises UsageError."""
+    """Stop the gateway of the home; return False when none runs. Raises UsageError."""
     pid = status.get_running_pid()
     if pid is None:
-        return gateway_service.is_installed(app) and gateway_service.stopped()
+        return gateway_service.is_installed(app) and gateway_service.stop()
     app.do_without_settings()
     os.kill(pid, signal.SIGTERM)
-    patience = _patience(app)
-    if gateway_service.wait_for(lambda: status.get_running_pid() != pid or None, patience):
+    timeout_s = _stop_timeout(app)
+    if gateway_service.wait_for(lambda: status.get_running_pid() != pid or None, timeout_s):
         return True
     raise UsageError(
-        f"Process {pid} has not ended within {patience:g} seconds.",
-        fix=f"kill -9 {pid} ends it; nothing that was accepted is lost.",
+        f"Process {pid} has not ended within {timeout_s:g} seconds.",
+        fix=f"kill -9 {pid} ends it; no accepted message is lost.",
     )

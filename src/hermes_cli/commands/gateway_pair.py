@@ -1,6 +1,4 @@
-"""`hermes gateway pair`, `people`, `role` and `forget`: who may write to the agent, and as what."""
-
-from datetime import UTC, datetime
+"""`hermes gateway pair`, `people`, `role` and `forget`: access to the agent."""
 
 import click
 
@@ -8,54 +6,58 @@ from gateway import pairing
 from gateway.pairing import Pairing
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_core import clock
 from hermes_core.settings import GatewaySettings
 
 
 @click.command("pair")
 @click.argument("code")
-@click.option("--role", type=click.Choice(pairing.ROLES), help="As what; owner for the first one.")
-@click.option("--platform", help="Where they were shown it; without: on any.")
+@click.option(
+    "--role", type=click.Choice(pairing.ROLES), help="Role; the first person becomes owner."
+)
+@click.option("--platform", help="Platform that showed the code; the default is any.")
 @json_option
 @pass_app
 def pair(app: App, code: str, role: pairing.Role | None, platform: str | None) -> None:
-    """Let in the person who was shown CODE.
+    """Let in the person with the pairing code CODE.
 
-    Without --role they become an owner when there is none yet, and a member otherwise.
+    Without --role they become a member, or the owner if there is none yet.
     """
     with app.store() as store:
         person = Pairing(store, app.settings).approve(code, platform=platform, role=role)
     if app.as_json:
         app.emit(person._asdict())
-    app.say(f"{pairing.described(person)} is in now, as {person.role}.")
+    app.say(f"{pairing.described(person)} is now {_ROLES[person.role]}.")
     if person.role == "owner" and role is None:
-        app.say("They are the first one, hence the owner: everything you may do, they may do.")
+        app.say("The first person becomes the owner and can do everything that you can.")
 
 
 @click.command("people")
 @json_option
 @pass_app
-def people(app: App) -> None:
-    """Show who may write to the agent, and who waits to be let in."""
+def people_(app: App) -> None:
+    """List the people with access, and those with a pending pairing code."""
     with app.store() as store:
         pairings = Pairing(store, app.settings)
-        persons, waiting = pairings.people(), pairings.pending()
-    named = list(_named(app.settings.gateway))
+        people, pending = pairings.people(), pairings.pending()
+    configured = _configured(app.settings.gateway)
     if app.as_json:
         app.emit(
             {
-                "people": [person._asdict() for person in persons],
-                "settings": [dict(zip(_COLUMNS, one, strict=True)) for one in named],
-                "waiting": waiting,
+                "people": [person._asdict() for person in people],
+                "settings": [dict(zip(_COLUMNS, row, strict=True)) for row in configured],
+                "waiting": pending,
             }
         )
         return
-    rows = [(p.platform, p.user_id, p.role, _moment(p.added_at), p.name) for p in persons]
-    rows += [(*one, "config.toml", None) for one in named]
+    rows = [(p.platform, p.user_id, p.role, clock.local(p.added_at), p.name) for p in people]
+    rows += [(*row, "config.toml", None) for row in configured]
     headers = ("Platform", "User", "Role", "Since", "Name")
-    app.say(table.render(headers, rows) if rows else "Nobody was let in yet.")
-    for row in waiting:
-        who = f"{row['name'] or row['user_id']} on {row['platform']}"
-        app.say(f"\n{who} waits until {_moment(row['expires_at'])}: hermes gateway pair CODE")
+    app.say(table.render(headers, rows) if rows else "Nobody has access yet.")
+    for row in pending:
+        name = f"{row['name'] or row['user_id']} on {row['platform']}"
+        until = clock.local(row["expires_at"])
+        app.say(f"\n{name} has a code, valid until {until}: hermes gateway pair CODE")
 
 
 @click.command("role")
@@ -65,22 +67,22 @@ def people(app: App) -> None:
 @json_option
 @pass_app
 def role(app: App, platform: str, user: str, role: pairing.Role) -> None:
-    """Have USER of PLATFORM, who was let in, be an owner, a member or a guest from now on."""
+    """Change the role of USER on PLATFORM."""
     with app.store() as store:
         pairings = Pairing(store, app.settings)
         person, has_owner = pairings.change_role(platform, user, role), pairings.has_owner()
     if app.as_json:
         app.emit({**person._asdict(), "has_owner": has_owner})
-    app.say(f"{pairing.described(person)} is {person.role} now.")
+    app.say(f"{pairing.described(person)} is now {_ROLES[person.role]}.")
     _warn(app, has_owner=has_owner)
 
 
 def _warn(app: App, *, has_owner: bool) -> None:
-    """Say what follows when nobody is an owner any more."""
+    """Warn when there is no owner."""
     if not has_owner:
         app.say(
-            "There is no owner now: the next person who is let in without --role becomes one."
-            "\nhermes gateway role PLATFORM USER owner makes one of somebody who is in."
+            "There is no owner now: the next person who pairs without --role becomes the owner."
+            "\nTo choose another: hermes gateway role PLATFORM USER owner"
         )
 
 
@@ -90,27 +92,27 @@ def _warn(app: App, *, has_owner: bool) -> None:
 @json_option
 @pass_app
 def forget(app: App, platform: str, user: str) -> None:
-    """Let USER of PLATFORM in no longer; their conversations stay."""
+    """Revoke USER's access on PLATFORM; conversations are kept."""
     with app.store() as store:
         pairings = Pairing(store, app.settings)
         pairings.revoke(platform, user)
         has_owner = pairings.has_owner()
     if app.as_json:
         app.emit({"platform": platform, "user_id": user, "has_owner": has_owner})
-    app.say(f"{user} on {platform} may not write to the agent any more.")
+    app.say(f"Revoked the access of {user} on {platform}.")
     _warn(app, has_owner=has_owner)
 
 
 _COLUMNS = ("platform", "user_id", "role")
+_ROLES = {"owner": "an owner", "member": "a member", "guest": "a guest"}
 
 
-def _named(gateway: GatewaySettings) -> list[tuple[str, str, str]]:
-    """Whom the settings let in."""
-    owners = [(platform, one, "owner") for platform, ids in gateway.owners.items() for one in ids]
-    known = {(platform, one) for platform, one, _ in owners}
-    members = [(platform, one, "member") for platform, ids in gateway.allow.items() for one in ids]
-    return owners + [one for one in members if one[:2] not in known]
-
-
-def _moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
+def _configured(gateway: GatewaySettings) -> list[tuple[str, str, str]]:
+    """Return the people with access by config.toml."""
+    roles = {
+        (platform, user): role
+        for role, table in (("member", gateway.allow), ("owner", gateway.owners))
+        for platform, users in table.items()
+        for user in users
+    }
+    return sorted(((*key, role) for key, role in roles.items()), key=lambda row: row[2] != "owner")

@@ -1,4 +1,4 @@
-"""The gateway as a systemd service of the user, and how the start of any gateway is waited for."""
+"""The gateway as a systemd user service, and waiting for a gateway to start."""
 
 import contextlib
 import os
@@ -22,34 +22,34 @@ from hermes_core.errors import UsageError
 
 T = TypeVar("T")
 
-_STARTED_WITHIN_S = 30.0
-_LOOK_EVERY_S = 0.1
+_START_TIMEOUT_S = 30.0
+_POLL_INTERVAL_S = 0.1
 _NAME = "hermes-gateway.service"
-_OVER = ("failed", "dead")
-"""How systemd calls a service that it does not start again."""
-_BETWEEN_STARTS = "auto-restart"
+_ENDED = ("failed", "dead")
+"""States in which systemd does not start the service again."""
+_RESTARTING = "auto-restart"
 _UNIT = """\
 [Unit]
 Description=Hermes messaging gateway
 After=network-online.target
 Wants=network-online.target
-# A gateway that cannot stay up is not started for ever.
+# Give up on a gateway that keeps failing.
 StartLimitIntervalSec=300
 StartLimitBurst=10
 
 [Service]
 ExecStart={python} -m hermes_cli.main gateway run
 {home}
-# What only the environment says, such as a bot's token: lines of NAME=value. It need not be there.
+# Environment variables, such as a bot's token: lines of NAME=value. The file may be missing.
 EnvironmentFile=-{variables}
-# {restart} is a restart that was asked for; 78 is a configuration that no restart mends.
+# {restart} is a requested restart; 78 is a configuration error, which no restart fixes.
 Restart=on-failure
 RestartForceExitStatus={restart}
 RestartPreventExitStatus=78
 RestartSec=2
-# Running turns get their time; what does not end goes on at the next start.
+# Running turns get time to finish; the others resume at the next start.
 KillMode=mixed
-TimeoutStopSec={patience}
+TimeoutStopSec={stop_timeout}
 
 [Install]
 WantedBy=default.target
@@ -57,15 +57,14 @@ WantedBy=default.target
 
 
 @click.command("install")
-@click.option("--print", "only_print", is_flag=True, help="Show the unit and change nothing.")
+@click.option("--print", "only_print", is_flag=True, help="Print the unit file only.")
 @pass_app
 def install(app: App, only_print: bool) -> int:
-    """Have systemd start the gateway with your session, and again when it fails."""
+    """Let systemd start the gateway with your session, and restart it when it fails."""
     for name in _unseen(app):
         click.echo(
-            f"{name} is set here, but systemd will not see it. Write the line {name}=... to"
-            f" {variables(app)} and keep that file to yourself (chmod 600), or put the value into"
-            f" {app.home.config}.",
+            f"{name} is set in this shell only; systemd will not see it. Add a line {name}=... to"
+            f" {variables(app)} (chmod 600), or put the value into {app.home.config}.",
             err=True,
         )
     if only_print:
@@ -75,13 +74,13 @@ def install(app: App, only_print: bool) -> int:
     _install(app)
     if running := status.get_running_pid():
         app.say(
-            f"A gateway runs already, as process {running}."
-            " To have systemd run it from now on: hermes gateway restart"
+            f"A gateway is already running as process {running}."
+            " To let systemd run it: hermes gateway restart"
         )
         return 0
-    if (pid := started()) is not None:
+    if (pid := start()) is not None:
         app.say(f"The gateway runs as process {pid}.")
-    return tell_not_connected()
+    return report_not_connected()
 
 
 def _install(app: App) -> None:
@@ -91,16 +90,16 @@ def _install(app: App) -> None:
     path.write_text(unit(app), "utf-8")
     try:
         _systemctl("daemon-reload")
-    except UsageError:  # nobody is there to start it: what is written would only mislead
+    except UsageError:  # no systemd: do not leave a useless file
         if before is None:
             path.unlink()
         else:
             path.write_text(before, "utf-8")
         raise
-    app.say(f"Written: {path}")
+    app.say(f"Wrote {path}")
     _systemctl("enable", _NAME)
     app.say(
-        "The gateway starts with your session. To have it run without you being logged in:"
+        "The gateway starts with your session. To run it also while you are logged out:"
         " loginctl enable-linger"
     )
 
@@ -108,106 +107,105 @@ def _install(app: App) -> None:
 @click.command("uninstall")
 @pass_app
 def uninstall(app: App) -> int:
-    """Stop the service and take it out of systemd."""
+    """Stop the systemd service and remove it."""
     if not _path().exists():
-        app.say("It is not installed.")
+        app.say("The service is not installed.")
         return 0
-    untold = [_trouble("disable", "--now", _NAME)]
-    for one in (_path(), _path().parent / "default.target.wants" / _NAME):
-        one.unlink(missing_ok=True)
-    untold.append(_trouble("daemon-reload"))
-    app.say("It starts no longer by itself.")
-    if any(untold):
-        why = next(one for one in untold if one)
-        click.echo(f"The files are gone; a gateway that runs was not stopped. {why}", err=True)
+    problems = [_try_systemctl("disable", "--now", _NAME)]
+    for path in (_path(), _path().parent / "default.target.wants" / _NAME):
+        path.unlink(missing_ok=True)
+    problems.append(_try_systemctl("daemon-reload"))
+    app.say("Removed the service; the gateway no longer starts by itself.")
+    if reason := next(filter(None, problems), ""):
+        click.echo(f"A running gateway was not stopped. {reason}", err=True)
     return 0
 
 
 def unit(app: App) -> str:
-    """The text of the service."""
+    """Return the text of the unit file."""
     return _UNIT.format(
         python=_quoted(sys.executable.replace("$", "$$")),
         home=_home(app),
         variables=str(variables(app)).replace("%", "%%"),
         restart=75,
-        patience=int(app.settings.gateway.drain_s + 15),
+        stop_timeout=int(app.settings.gateway.drain_s + 15),
     )
 
 
 def is_installed(app: App) -> bool:
-    """Return whether the gateway of this home is a service."""
+    """Return whether the gateway of this home is installed as a service."""
     try:
         return _home(app) in _path().read_text("utf-8").splitlines()
     except OSError:
         return False
 
 
-def started() -> int | None:
-    """Have systemd start the service; its process, None when it is not up yet. Raises UsageError."""
+def start() -> int | None:
+    """Start the service; return its process id, or None if it is still starting. Raises UsageError."""
     before = status.read_runtime_status()
-    # While the process before is still ending, systemd starts nothing.
-    wait_for(lambda: _state() in ("", _BETWEEN_STARTS, *_OVER) or status.get_running_pid())
-    _trouble("reset-failed", _NAME)  # one that has ended too often is not started for minutes else
+    # systemd starts nothing while the previous process is still ending.
+    wait_for(lambda: _state() in ("", _RESTARTING, *_ENDED) or status.get_running_pid())
+    _try_systemctl("reset-failed", _NAME)  # otherwise StartLimitBurst may block the start
     _systemctl("start", _NAME)
 
     def pid() -> int | None:
-        if _state() in (_BETWEEN_STARTS, *_OVER):
+        if _state() in (_RESTARTING, *_ENDED):
             raise UsageError(
-                f"The gateway ended at once{_why(before)}",
-                fix="hermes gateway run shows it in the foreground. systemd may try it a few times"
-                " more; hermes gateway stop ends that.",
+                f"The gateway failed to start{_reason(before)}",
+                fix="To see it in the foreground: hermes gateway run. systemd may retry a few times;"
+                " hermes gateway stop ends that.",
             )
         return status.get_running_pid()
 
     return when_up(pid)
 
 
-def _why(before: dict[str, Any]) -> str:
-    """Why a start failed, when the gateway came as far as to say so."""
-    said = status.read_runtime_status()
-    is_told = said != before and said.get("gateway_state") == "startup_failed"
-    return f": {said['exit_reason']}" if is_told else "."
+def _reason(before: dict[str, Any]) -> str:
+    """Return why the start failed, if the gateway reported it."""
+    now = status.read_runtime_status()
+    is_new = now != before and now.get("gateway_state") == "startup_failed"
+    return f": {now['exit_reason']}" if is_new else "."
 
 
-def stopped() -> bool:
-    """End a service that systemd starts just now, or again in a moment; tells whether it was so."""
-    if _state() in ("", *_OVER):
+def stop() -> bool:
+    """Stop a service that is starting or about to restart; return whether it was."""
+    if _state() in ("", *_ENDED):
         return False
     _systemctl("stop", _NAME)
     return True
 
 
 def when_up(find: Callable[[], int | None]) -> int | None:
-    """The process that is found, as soon as it is a gateway that is up; None if that takes long."""
+    """Wait until the found process is a running gateway; return its id, or None at the timeout."""
     return wait_for(lambda: pid if (pid := find()) is not None and _is_up(pid) else None)
 
 
-def wait_for(find: Callable[[], T | None], seconds: float = _STARTED_WITHIN_S) -> T | None:
-    """Return what is found within some seconds, else None."""
-    deadline = time.monotonic() + seconds
+def wait_for(find: Callable[[], T | None], timeout_s: float = _START_TIMEOUT_S) -> T | None:
+    """Poll a function until it returns a value; return None at the timeout."""
+    deadline = time.monotonic() + timeout_s
     while (found := find()) is None and time.monotonic() < deadline:
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
     return found
 
 
 def _is_up(pid: int) -> bool:
-    """Return whether a process is a gateway that has come up, with all its platforms or not."""
-    said = status.read_runtime_status()
-    return said.get("pid") == pid and said.get("gateway_state") in ("running", "degraded")
+    """Return whether a process is a gateway that has started, with or without all its platforms."""
+    now = status.read_runtime_status()
+    return now.get("pid") == pid and now.get("gateway_state") in ("running", "degraded")
 
 
-def tell_not_connected() -> int:
-    """Say which platforms of the gateway are not connected and why; returns the exit status for it."""
+def report_not_connected() -> int:
+    """Print the platforms that are not connected; return the exit status."""
     reasons = status.not_connected()
-    for name, why in reasons.items():
-        click.echo(f"{name} is not connected: {why}", err=True)
+    for name, reason in reasons.items():
+        click.echo(f"{name} is not connected: {reason}", err=True)
     return status.DEGRADED if reasons else 0
 
 
 def has_started_us() -> bool:
-    """Return whether systemd runs this very process, and so starts it again.
+    """Return whether systemd runs this process, and so restarts it.
 
-    Its variable alone says nothing: terminals that systemd has started pass it on to all in them.
+    INVOCATION_ID alone does not tell: terminals started by systemd pass it on.
     """
     try:
         parent = Path(f"/proc/{os.getppid()}/comm").read_text("utf-8").strip()
@@ -217,30 +215,27 @@ def has_started_us() -> bool:
 
 
 def _home(app: App) -> str:
-    """The line of the service that says which home it is for."""
+    """Return the line of the unit file with the home."""
     return f"Environment={_quoted(f'HERMES_HOME={app.home.root}')}"
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it back: blanks, quotes, backslashes and percent signs as they are."""
+    """Quote a word for a unit file."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if re.search(r"[^\w/.=:@%+-]", word) else escaped
 
 
 def variables(app: App) -> Path:
-    """The file with the variables of the gateway, whoever starts it."""
+    """Return the file with environment variables of the gateway."""
     return app.home.root / "gateway.env"
 
 
-def _providers() -> Providers:
-    return Providers(record.provider for record in plugins.providers().values())
-
-
 def _unseen(app: App) -> list[str]:
-    """The variables that the gateway would use if it were started here, and the service lacks."""
+    """Return variables of this shell that the gateway would use and the service lacks."""
     plugins.load_enabled(app.home, app.settings)
     tables = app.settings.gateway.platforms
-    found = [name for name in config.variables(_providers().variables()) if name != "HERMES_HOME"]
+    providers = Providers(record.provider for record in plugins.providers().values())
+    found = [name for name in config.variables(providers.variables()) if name != "HERMES_HOME"]
     for manifest in preflight.configured(app.settings.gateway):
         table = tables.get(manifest.name, {})
         found += [
@@ -260,18 +255,18 @@ def _path() -> Path:
 
 
 def _state() -> str:
-    """Return what systemd says of the service; empty when it says nothing."""
+    """Return the state of the service, or an empty string if unknown."""
     with contextlib.suppress(UsageError):
         return _systemctl("show", "--property=SubState", "--value", _NAME)
     return ""
 
 
 def _systemctl(*arguments: str) -> str:
-    """Tell systemd something; returns what it answers. Raises UsageError."""
+    """Run `systemctl --user`; return its output. Raises UsageError."""
     program = shutil.which("systemctl")
     if program is None:
         raise UsageError(
-            "There is no systemd here.",
+            "systemd is not available.",
             fix="Start the gateway with `hermes gateway start`, or from your own service manager.",
         )
     done = subprocess.run(
@@ -285,8 +280,8 @@ def _systemctl(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _trouble(*arguments: str) -> str:
-    """The same, for what is done whether or not systemd listens; tells why it did not."""
+def _try_systemctl(*arguments: str) -> str:
+    """Run `systemctl --user`; return the message of an error, or an empty string."""
     try:
         _systemctl(*arguments)
     except UsageError as error:

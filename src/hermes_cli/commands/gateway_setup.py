@@ -1,4 +1,4 @@
-"""`hermes gateway setup` and `platforms`: add a platform, try it, and say hello."""
+"""`hermes gateway setup` and `platforms`: configure a platform and test it."""
 
 import asyncio
 import contextlib
@@ -31,76 +31,78 @@ from hermes_core import config, log
 from hermes_core.errors import HermesError, StoreError, UsageError
 from hermes_state.values import Role
 
-_PATIENCE_S = 300.0
-_GREETING = "Hello. This is Hermes; I can hear and answer you here."
+_MESSAGE_TIMEOUT_S = 300.0
+_GREETING = "Hello, this is Hermes. The connection works."
 
 
 @click.command("platforms")
 @json_option
 @pass_app
 def platforms(app: App) -> None:
-    """Show the platforms there are, which are on, and what each one guarantees."""
+    """List the platforms, whether each is on, and its delivery guarantee."""
     plugins.load_enabled(app.home, app.settings)
     on = app.settings.gateway.platforms
     rows = [
         (
-            one.name,
-            "on" if on.get(one.name, {"enabled": False}).get("enabled", True) else "off",
-            one.title,
-            one.guarantee,
+            manifest.name,
+            "on" if on.get(manifest.name, {"enabled": False}).get("enabled", True) else "off",
+            manifest.title,
+            manifest.guarantee,
         )
-        for one in sorted(registry.manifests().values(), key=lambda one: one.name)
+        for _, manifest in sorted(registry.manifests().items())
     ]
     if app.as_json:
         keys = ("name", "state", "title", "guarantee")
         app.emit([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    app.say(
-        table.render(("Platform", "State", "Title", "If the process dies while it sends"), rows)
-    )
+    app.say(table.render(("Platform", "State", "Title", "After a crash while sending"), rows))
 
 
 @click.command("setup")
 @click.argument("platform", required=False)
 @click.option(
-    "--set", "given", metavar="KEY=VALUE", multiple=True, help="A setting; others are asked for."
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set this instead of asking; may be repeated.",
 )
-@click.option("--greet/--no-greet", default=True, help="Wait for a message and say hello.")
+@click.option("--greet/--no-greet", default=True, help="Wait for your first message and answer it.")
 @pass_app
-def setup(app: App, platform: str | None, given: tuple[str, ...], greet: bool) -> int:
-    """Ask for what PLATFORM needs, try it, write it to config.toml, and say hello to you."""
+def setup(app: App, platform: str | None, assignments: tuple[str, ...], greet: bool) -> int:
+    """Ask for the settings of PLATFORM, test the connection, and write them to config.toml."""
     plugins.load_enabled(app.home, app.settings)
-    known = registry.manifests()
-    name = platform or click.prompt("Platform", type=click.Choice(sorted(known)))
+    choices = click.Choice(sorted(registry.manifests()))
+    name = platform or click.prompt("Platform", type=choices)
     manifest = registry.find(name)
-    values = _values(manifest, dict(app.settings.gateway.platforms.get(name, {})), given)
+    values = _values(manifest, dict(app.settings.gateway.platforms.get(name, {})), assignments)
     settings = registry.settings_of(manifest, values)
-    values = _typed(values, settings)
+    values = _converted(values, settings)
     app.home.create()
     log.set_up(app.home.logs, app.settings.log.level)
 
     def write() -> None:
-        tables = config.load(app.home).gateway.platforms  # others may have written meanwhile
+        tables = config.load(app.home).gateway.platforms  # may have changed meanwhile
         config.change(app.home, "gateway.platforms", {**tables, name: {**values, "enabled": True}})
-        app.say(f"{manifest.title} is in {app.home.config}.")
+        app.say(f"Wrote the settings of {manifest.title} to {app.home.config}.")
 
     with _account(manifest, settings):
         adapter = registry.make(manifest, settings, app.home)
-        asyncio.run(_try(app, manifest, adapter, write, greet=greet))
-    app.say("Start the gateway: hermes gateway start")
+        asyncio.run(_test(app, manifest, adapter, write, greet=greet))
+    app.say("Start the gateway with: hermes gateway start")
     return 0
 
 
 @contextlib.contextmanager
 def _account(manifest: Manifest, settings: Any) -> Generator[None]:  # noqa: ANN401 -- the platform's own
-    """Have the account to ourselves: two that listen take messages away from each other."""
+    """Lock the account: two listeners would take messages away from each other."""
     lock = AccountLock(manifest.name, registry.account_of(manifest, settings), "setup")
     try:
         lock.take()
     except AccountUsedError as error:
         raise PlatformError(
-            f"{error.message} It is not tried, and nothing is written, while that one runs.",
-            fix="End it with hermes gateway stop in its home, then set up again.",
+            f"{error.message} Nothing was tested or written.",
+            fix="Stop it with hermes gateway stop in its home, then run setup again.",
         ) from None
     try:
         yield
@@ -108,12 +110,14 @@ def _account(manifest: Manifest, settings: Any) -> Generator[None]:  # noqa: ANN
         lock.release()
 
 
-def _values(manifest: Manifest, values: dict[str, Any], given: tuple[str, ...]) -> dict[str, Any]:
-    """The settings of a platform: what was given, what is known, and what a person types."""
-    for text in given:
+def _values(
+    manifest: Manifest, values: dict[str, Any], assignments: tuple[str, ...]
+) -> dict[str, Any]:
+    """Collect the settings: from --set, from config.toml and the environment, and by asking."""
+    for text in assignments:
         key, mark, value = text.partition("=")
         if not mark:
-            raise UsageError(f"{text!r} is no setting.", fix="Write --set KEY=VALUE.")
+            raise UsageError(f"{text!r} is not KEY=VALUE.", fix="Write --set KEY=VALUE.")
         _check(manifest, key, value)
         _put(values, key.split("."), value)
     variables = {key: variable for variable, key in manifest.variables.items()}
@@ -125,48 +129,49 @@ def _values(manifest: Manifest, values: dict[str, Any], given: tuple[str, ...]) 
         if key in values or not (field.required or key in variables):
             continue
         if key in environment:
-            click.echo(f"{key}: taken from {variables[key]}, and not written down.")
+            click.echo(
+                f"{key}: using {variables[key]} from the environment; not written to config.toml."
+            )
             continue
-        is_spared = _is_spared(manifest, field, {**values, **environment})
-        if not is_spared and (typed := _asked(field)) != "":
-            values[key] = typed
+        is_optional = _is_optional(manifest, field, {**values, **environment})
+        if not is_optional and (answer := _prompt(field)) != "":
+            values[key] = answer
     for key in manifest.tables:
         if not values.get(key):
-            values[key] = _first_table(manifest, key, {*values, *environment})
+            values[key] = _prompt_table(manifest, key, {*values, *environment})
     return values
 
 
 def _check(manifest: Manifest, key: str, value: str) -> None:
-    """Refuse a setting that the platform does not have, or that is none of its kind."""
-    fields = {one.encode_name: one for one in msgspec.structs.fields(manifest.settings)}
+    """Reject an unknown setting or a value of the wrong type."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(manifest.settings)}
     first, _, rest = key.partition(".")
     if first not in fields:
         raise UsageError(
-            f"{manifest.title} has no setting {first!r}.", fix=f"It takes {', '.join(fields)}."
+            f"{manifest.title} has no setting {first!r}.", fix=f"Use one of: {', '.join(fields)}."
         )
     try:
         if not rest:
             msgspec.convert(value, fields[first].type, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{first} cannot be {value!r}: {error}.", fix=_question(first, fields[first].type)
+            f"Invalid value {value!r} for {first}: {error}.",
+            fix=_question(first, fields[first].type),
         ) from None
 
 
-def _is_spared(
+def _is_optional(
     manifest: Manifest, field: msgspec.structs.FieldInfo, values: dict[str, Any]
 ) -> bool:
-    """Return whether a setting may be skipped, since another credential is given: a token or a password,
-    for example.
-    """
+    """Return whether another credential replaces this one, such as a token the password."""
     fields = msgspec.structs.fields(manifest.settings)
-    needed = {one.encode_name for one in fields if one.required}
-    least = {key: value for key, value in values.items() if key in needed}
-    is_one_of_several = not field.required and not _is_enough(manifest, least)
-    return is_one_of_several and _is_enough(manifest, values)
+    names = {other.encode_name for other in fields if other.required}
+    required = {key: value for key, value in values.items() if key in names}
+    is_alternative = not field.required and not _is_complete(manifest, required)
+    return is_alternative and _is_complete(manifest, values)
 
 
-def _is_enough(manifest: Manifest, values: dict[str, Any]) -> bool:
+def _is_complete(manifest: Manifest, values: dict[str, Any]) -> bool:
     own = {key: value for key, value in values.items() if key != "enabled"}
     try:
         msgspec.convert(own, manifest.settings, strict=False)
@@ -176,7 +181,7 @@ def _is_enough(manifest: Manifest, values: dict[str, Any]) -> bool:
 
 
 def _put(values: dict[str, Any], path: list[str], value: str) -> None:
-    """Set a value; a key with dots stands in a table of a table."""
+    """Set a value, in nested tables if the path has several keys."""
     *tables, key = path
     for name in tables:
         values[name] = dict(values.get(name, {}))
@@ -184,24 +189,27 @@ def _put(values: dict[str, Any], path: list[str], value: str) -> None:
     values[key] = value
 
 
-def _first_table(manifest: Manifest, key: str, known: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The first of the tables of which a platform must have one: its name, and what it cannot do
-    without. A secret that the platform itself has need not be said again.
+def _prompt_table(
+    manifest: Manifest, key: str, present: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """Ask for the first of several tables, such as a hook: its name and required settings.
+
+    A secret that the platform itself has is not asked for again.
     """
     field = next(f for f in msgspec.structs.fields(manifest.settings) if f.encode_name == key)
-    name = click.prompt(f"Name of the first of the {_question(key, field.type)}")
+    name = click.prompt(f"Name of the first of: {_question(key, field.type)}")
     (_, kind) = get_args(get_args(field.type)[0])
-    needed = [
-        one
-        for one in msgspec.structs.fields(kind)
-        if one.required or (config.is_secret_name(one.encode_name) and one.encode_name not in known)
-    ]
-    asked = {one.encode_name: _asked(one) for one in needed}
-    return {name: {key: typed for key, typed in asked.items() if typed != ""}}
+    answers = {
+        inner.encode_name: _prompt(inner)
+        for inner in msgspec.structs.fields(kind)
+        if inner.required
+        or (config.is_secret_name(inner.encode_name) and inner.encode_name not in present)
+    }
+    return {name: {key: answer for key, answer in answers.items() if answer != ""}}
 
 
-def _asked(field: msgspec.structs.FieldInfo) -> str:
-    """Return what a person types for a setting; empty where it is not needed or nobody is there."""
+def _prompt(field: msgspec.structs.FieldInfo) -> str:
+    """Ask for a setting; an optional one may be empty, also when stdin is closed."""
     try:
         return click.prompt(
             _question(field.encode_name, field.type),
@@ -215,27 +223,27 @@ def _asked(field: msgspec.structs.FieldInfo) -> str:
         click.echo()
         if field.required:
             raise UsageError(
-                f"{field.encode_name} is needed, and nobody is there to type it.",
-                fix=f"Give --set {field.encode_name}=VALUE.",
+                f"{field.encode_name} is required, and there is no terminal to ask for it.",
+                fix=f"Add --set {field.encode_name}=VALUE.",
             ) from None
         return ""
 
 
-def _typed(values: dict[str, Any], settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- as above
-    """Numbers and switches as such, though they were typed as text."""
-    read: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
+def _converted(values: dict[str, Any], settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- as above
+    """Convert typed text to numbers and booleans."""
+    parsed: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
     return {
-        key: read[key] if isinstance(read.get(key), bool | int | float) else value
+        key: parsed[key] if isinstance(parsed.get(key), bool | int | float) else value
         for key, value in values.items()
     }
 
 
 def _question(key: str, kind: Any) -> str:  # noqa: ANN401 -- a type
-    says = next((one.description for one in get_args(kind)[1:] if hasattr(one, "description")), "")
-    return f"{key} ({says.rstrip('.')})" if says else key
+    about = next((m.description for m in get_args(kind)[1:] if hasattr(m, "description")), "")
+    return f"{key} ({about.rstrip('.')})" if about else key
 
 
-async def _try(
+async def _test(
     app: App,
     manifest: Manifest,
     adapter: BasePlatformAdapter,
@@ -243,14 +251,14 @@ async def _try(
     *,
     greet: bool,
 ) -> None:
-    """Connect and write the settings; on request greet who writes first. Raises PlatformError."""
-    news: _News = asyncio.Queue()
+    """Connect, write the settings and greet the first sender. Raises PlatformError."""
+    events: _Events = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
     def lost(error: PlatformError) -> None:
-        loop.call_soon_threadsafe(news.put_nowait, error)
+        loop.call_soon_threadsafe(events.put_nowait, error)
 
-    adapter.set_ingress(_Listening(news), lost)
+    adapter.set_ingress(_SetupIngress(events), lost)
     try:
         await adapter.connect()
         app.say(f"{manifest.title}: connected.")
@@ -258,29 +266,29 @@ async def _try(
         if address := adapter.address():
             app.say(f"{address}.")
         elif greet:
-            source, message_id = await _first(app, news)
+            source, message_id = await _first_message(app, events)
             await _greet(app, manifest, adapter, source, message_id)
     except TimeoutError:
-        app.say("Nothing came. That is all right; try again when the gateway runs.")
+        app.say("No message arrived. The settings are saved; write again when the gateway runs.")
     except _Skipped:
         app.say("Skipped.")
     finally:
         await adapter.disconnect()
 
 
-async def _first(app: App, news: "_News") -> tuple[SessionSource, str | None]:
-    """The first message that comes; raises PlatformError, TimeoutError and, after Ctrl-C, _Skipped."""
+async def _first_message(app: App, events: "_Events") -> tuple[SessionSource, str | None]:
+    """Wait for the first message. Raises PlatformError, TimeoutError, and _Skipped after Ctrl-C."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, news.put_nowait, _Skipped())
-    app.say("Write something to the bot now (Ctrl-C skips this) …")
+    loop.add_signal_handler(signal.SIGINT, events.put_nowait, _Skipped())
+    app.say("Send the bot a message now (Ctrl-C to skip) …")
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_MESSAGE_TIMEOUT_S):
             while True:
-                heard = await news.get()
-                if isinstance(heard, Exception):
-                    raise heard
-                if heard.source is not None:
-                    return heard.source, heard.message_id
+                event = await events.get()
+                if isinstance(event, Exception):
+                    raise event
+                if event.source is not None:
+                    return event.source, event.message_id
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
@@ -292,50 +300,56 @@ async def _greet(
     source: SessionSource,
     message_id: str | None,
 ) -> None:
-    who = f"{source.user_name or source.user_id} ({source.user_id})"
+    sender = f"{source.user_name or source.user_id} ({source.user_id})"
     role = _role(app, manifest, source)
     if role is None and not manifest.greets_strangers:
-        app.say(f"{who} wrote. Strangers are not answered there: name them in gateway.owners.")
+        app.say(
+            f"Got a message from {sender}. Hermes does not answer strangers there: add them to"
+            " gateway.owners."
+        )
         return
     sent = await adapter.send(source.chat_id, _GREETING, message_id, {"key": uuid4().hex})
     if not sent.success:
-        raise PlatformError(f"The greeting could not be sent: {sent.error}.")
-    app.say(f"{who} wrote, and was greeted. The gateway answers the message when it runs.")
+        raise PlatformError(f"Could not send the greeting: {sent.error}.")
+    app.say(f"Got a message from {sender} and answered it.")
     if role is None:
-        app.say("They are shown a code then: hermes gateway pair CODE")
+        app.say(
+            "When the gateway runs, it sends them a pairing code. Let them in with:"
+            " hermes gateway pair CODE"
+        )
     else:
-        app.say(f"They are let in already, as {role}.")
+        app.say(f"They already have access as {role}.")
 
 
 def _role(app: App, manifest: Manifest, source: SessionSource) -> Role | None:
-    """As what somebody may write to the agent; None: they have to be let in first."""
+    """Return the role of a sender, or None without access."""
     with app.store() as store:
         trusted = [] if manifest.needs_pairing else [manifest.name]
         return Access(store, app.settings, trusted).role_of(source)
 
 
 class _Skipped(Exception):
-    """Nobody wants to wait any longer."""
+    """The user skips the test message."""
 
 
-_News = asyncio.Queue[MessageEvent | PlatformError | _Skipped]
+_Events = asyncio.Queue[MessageEvent | PlatformError | _Skipped]
 
 
-class _Listening:
-    """An ingress that takes nothing in: it only tells that somebody wrote, and their message stays."""
+class _SetupIngress:
+    """An ingress that only reports messages and accepts none: the gateway gets them later."""
 
-    def __init__(self, news: _News) -> None:
-        self._news = news
+    def __init__(self, events: _Events) -> None:
+        self._events = events
 
     async def accept(self, event: MessageEvent) -> Receipt:
-        self._news.put_nowait(event)
-        raise _only_looking()
+        self._events.put_nowait(event)
+        raise _rejection()
 
     async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
         del platform, old_chat, new_chat
-        raise _only_looking()
+        raise _rejection()
 
-    def watch(self, turn_id: str) -> Any:  # noqa: ANN401 -- nobody asks
+    def watch(self, turn_id: str) -> Any:  # noqa: ANN401 -- never called
         raise HermesError(f"There is no turn {turn_id}.")
 
     async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
@@ -357,6 +371,6 @@ class _Listening:
         return []
 
 
-def _only_looking() -> StoreError:
-    """Return what keeps an adapter from acknowledging a message."""
-    return StoreError("A setup only looks; the gateway takes it in when it runs.")
+def _rejection() -> StoreError:
+    """Return the error that keeps an adapter from acknowledging a message."""
+    return StoreError("Setup accepts no messages; the gateway does when it runs.")

@@ -1,6 +1,5 @@
-"""`hermes gateway status`: whether it runs, how its platforms do, what waits and what was given up."""
+"""`hermes gateway status`: process, platforms, and messages not yet answered or delivered."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -11,9 +10,8 @@ from hermes_core import clock
 from hermes_core.text import counted
 from hermes_state.ledger import inbox, outbox, turns
 
-_LATELY_S = 86_400.0
-_SHOWN = 3
-"""How many of the replies that were given up are shown to a person."""
+_FAILURES_PERIOD_S = 86_400.0
+_MAX_FAILURES = 3
 _NOT_RUNNING = 3
 
 
@@ -21,33 +19,31 @@ _NOT_RUNNING = 3
 @json_option
 @pass_app
 def show(app: App) -> int:
-    """Show whether the gateway runs, how its platforms do, what waits and what was given up.
+    """Show whether the gateway runs, its platforms, and messages in flight.
 
-    The exit status is 0 when it runs with all its platforms, 4 when one of them is not connected, and
-    3 when it does not run.
+    Exit status 0: it runs with all platforms. 3: it does not run. 4: a platform is not connected.
     """
-    unreadable = app.do_without_settings()
-    said: dict[str, Any] = {**_status(app), "config_error": unreadable}
-    if unreadable:
-        click.echo(f"A gateway could not start now. {unreadable}", err=True)
+    config_error = app.do_without_settings()
+    report: dict[str, Any] = {**_status(app), "config_error": config_error}
+    if config_error:
+        click.echo(f"The gateway could not start with these settings. {config_error}", err=True)
     if app.as_json:
-        app.emit(said)
-    if said["pid"]:
-        state = said["state"] or "running (how it does is not known: gateway_state.json is lost)"
-        app.say(f"The gateway is {state}, process {said['pid']}.{_busy(said)}")
+        app.emit(report)
+    if report["pid"]:
+        state = report["state"] or "running (details unknown: gateway_state.json is missing)"
+        app.say(f"The gateway is {state}, process {report['pid']}.{_busy(report)}")
     else:
-        app.say(f"No gateway runs in this home (last: {said['state'] or 'never started'}).")
-    for name, one in said["platforms"].items():
-        error = f": {one['error_message']}" if one.get("error_message") else ""
-        app.say(f"  {name}: {one['state'] if said['pid'] else 'off'}{error}")
-    app.say(f"Messages without an answer yet: {said['unanswered']}.")
-    app.say(f"Replies waiting to be sent: {said['to_send']}{_oldest(said['oldest'])}.")
-    last = said["failures"][-_SHOWN:]
-    more = ", the last ones:" if last else "."
-    app.say(f"Replies given up in the last day: {said['given_up']}{more}")
-    for one in last:
-        app.say(f"  {_moment(one['at'])} {one['platform']} {one['chat_id']}: {one['reason']}")
-    if not said["pid"]:
+        app.say(f"The gateway is not running (last: {report['state'] or 'never started'}).")
+    for name, platform in report["platforms"].items():
+        error = f": {platform['error_message']}" if platform.get("error_message") else ""
+        app.say(f"  {name}: {platform['state'] if report['pid'] else 'off'}{error}")
+    app.say(f"Unanswered messages: {report['unanswered']}.")
+    app.say(f"Replies to send: {report['to_send']}{_oldest(report['oldest'])}.")
+    failures = report["failures"][-_MAX_FAILURES:]
+    app.say(f"Undelivered replies in the last day: {report['given_up']}{':' if failures else '.'}")
+    for row in failures:
+        app.say(f"  {clock.local(row['at'])} {row['platform']} {row['chat_id']}: {row['reason']}")
+    if not report["pid"]:
         return _NOT_RUNNING
     return status.DEGRADED if status.not_connected() else 0
 
@@ -55,8 +51,8 @@ def show(app: App) -> int:
 def _status(app: App) -> dict[str, Any]:
     runtime = status.read_runtime_status()
     with app.store(read_only=app.home.database.exists()) as store:
-        waiting = store.read(outbox.waiting)
-        failed = store.read(outbox.failed, since=clock.now() - _LATELY_S)
+        pending = store.read(outbox.waiting)
+        failed = store.read(outbox.failed, since=clock.now() - _FAILURES_PERIOD_S)
         unfinished = [t for t in store.read(turns.still_open) if store.read(inbox.of_turn, t["id"])]
     return {
         "pid": status.get_running_pid(),
@@ -64,30 +60,26 @@ def _status(app: App) -> dict[str, Any]:
         "running_turns": runtime.get("active_agents", 0),
         "platforms": runtime.get("platforms", {}),
         "unanswered": len(unfinished),
-        "to_send": len(waiting),
-        "oldest": _piece(waiting[0], "created_at") if waiting else None,
+        "to_send": len(pending),
+        "oldest": _summary(pending[0], "created_at") if pending else None,
         "given_up": len(failed),
-        "failures": [_piece(row, "ended_at") for row in failed],
+        "failures": [_summary(row, "ended_at") for row in failed],
     }
 
 
-def _piece(row: dict[str, Any], moment: str) -> dict[str, Any]:
-    """A piece of a reply without its words."""
-    told = {"platform": row["platform"], "chat_id": row["chat_id"]}
-    return told | {"at": row[moment], "reason": row["error"]}
+def _summary(row: dict[str, Any], time_column: str) -> dict[str, Any]:
+    """Return an outbox row without its text."""
+    keys = {"platform": "platform", "chat_id": "chat_id", "at": time_column, "reason": "error"}
+    return {key: row[column] for key, column in keys.items()}
 
 
-def _busy(said: dict[str, Any]) -> str:
-    number = said["running_turns"]
-    return f" {counted(number, 'turn')} {'runs' if number == 1 else 'run'} now." if number else ""
+def _busy(report: dict[str, Any]) -> str:
+    number = report["running_turns"]
+    return f" {counted(number, 'turn')} running." if number else ""
 
 
-def _oldest(piece: dict[str, Any] | None) -> str:
-    if piece is None:
+def _oldest(part: dict[str, Any] | None) -> str:
+    if part is None:
         return ""
-    reason = f" ({piece['platform']}: {piece['reason'].rstrip('.')})" if piece["reason"] else ""
-    return f", the oldest since {_moment(piece['at'])}{reason}"
-
-
-def _moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M}"
+    reason = f" ({part['platform']}: {part['reason'].rstrip('.')})" if part["reason"] else ""
+    return f", the oldest since {clock.local(part['at'])}{reason}"

@@ -1,4 +1,4 @@
-"""A group of commands that are imported one by one, when they are asked for."""
+"""Command group that imports its commands lazily."""
 
 import importlib
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import click
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and what the overview says of it."""
+    """Module and summary of a command."""
 
     module: str
     help: str
@@ -15,7 +15,7 @@ class Entry(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group whose members are named in a table; those it has of its own need no entry."""
+    """A group with a table of commands, beside those added by decorator."""
 
     def __init__(self, *args: object, entries: dict[str, Entry], **settings: object) -> None:
         super().__init__(*args, **settings)  # type: ignore[arg-type]

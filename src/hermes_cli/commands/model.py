@@ -1,4 +1,4 @@
-"""`hermes model`: what was found, which one is used and why, and how to switch."""
+"""`hermes model`: show, list and switch models."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,13 +25,13 @@ _AUTO = "auto"
 @click.group(
     "model",
     cls=LazyGroup,
-    entries={"pull": Entry("model_pull", "Fetch the embedded model.")},
+    entries={"pull": Entry("model_pull", "Download the embedded model.")},
     invoke_without_command=True,
 )
 @json_option
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Show which model answers and why, and switch to another."""
+    """Show, switch and download models."""
     if ctx.invoked_subcommand is None:
         _show(ctx.ensure_object(App))
 
@@ -40,7 +40,7 @@ def command(ctx: click.Context) -> None:
 @json_option
 @pass_app
 def show(app: App) -> None:
-    """Print what was found, which model is used, and why."""
+    """Show the models found, the one in use, and why."""
     _show(app)
 
 
@@ -48,9 +48,9 @@ def show(app: App) -> None:
 @json_option
 @pass_app
 def list_(app: App) -> None:
-    """Print every model that can be used, one to the line."""
+    """List all usable models, one per line."""
     registry = registry_of(app)
-    used = _used(registry)
+    used, _ = _chosen(registry)
     labels = [used.label] if used is not None else []
     for finding in registry.discovery.found():
         labels += [f"{finding.provider}/{name}" for name in _names(finding)]
@@ -60,7 +60,7 @@ def list_(app: App) -> None:
     for label in labels:
         app.say(f"{'*' if _is(used, label) else ' '} {label}")
     if not labels:
-        app.say("There is no model. Fetch one with `hermes model pull`.")
+        app.say("No model found. Download one with: hermes model pull")
 
 
 @command.command("use")
@@ -68,23 +68,23 @@ def list_(app: App) -> None:
 @json_option
 @pass_app
 def use(app: App, name: str) -> None:
-    """Use the model NAME from now on: provider/model, a name that was found, or auto.
+    """Switch to the model NAME: provider/model, a listed name, or auto.
 
-    `auto` goes back to taking what is found.
+    `auto` uses what Hermes finds.
     """
     written = _write(app, name="", base_url="") if name == _AUTO else _switch(app, name)
     app.settings = config.load(app.home, overrides=app.overrides)
     if app.settings.model.name != written:
         raise UsageError(
-            f"It is written, but the model {app.settings.model.name} is named elsewhere and wins.",
-            fix="Unset HERMES_MODEL in the environment.",
+            f"Saved, but HERMES_MODEL or --set still selects {app.settings.model.name}.",
+            fix="Unset HERMES_MODEL.",
         )
     _show(app)
 
 
 def registry_of(app: App) -> Registry:
-    """What makes models for this home; plugins have their say."""
-    factories = _factories(app)  # loads the plugins, which may bring providers
+    """Return the model registry of this home, with models of plugins."""
+    factories = _factories(app)  # loads plugins, which may add providers
     providers = Providers(record.provider for record in plugins.providers().values())
     return Registry(
         app.settings.model,
@@ -106,12 +106,12 @@ def _factories(app: App) -> dict[str, Factory]:
 
 
 def _switch(app: App, name: str) -> str:
-    """Write the name, in the form that finds the same model the next time."""
-    kept = app.settings.model.base_url
+    """Save a model under a name that will find it again; return that name."""
+    base_url = app.settings.model.base_url
     registry = registry_of(app)
-    if kept and name in _names_at(registry, kept):
-        return _write(app, name=name, base_url=kept)
-    finding = _known(registry, name) or registry.discovery.named(name)
+    if base_url and name in _names_at(registry, base_url):
+        return _write(app, name=name, base_url=base_url)
+    finding = _find(registry, name) or registry.discovery.named(name)
     is_plain = finding.provider == PLUGIN or finding.provider not in registry.discovery.providers
     return _write(app, name=finding.model if is_plain else finding.label, base_url="")
 
@@ -119,12 +119,12 @@ def _switch(app: App, name: str) -> str:
 def _names_at(registry: Registry, base_url: str) -> list[str]:
     try:
         return _names(registry.discovery.named("", "", base_url))
-    except ModelMissingError:  # nobody answers there: all the more reason to switch
+    except ModelMissingError:  # the server is down
         return []
 
 
-def _known(registry: Registry, name: str) -> Finding | None:
-    """The model of that bare name among those that were found."""
+def _find(registry: Registry, name: str) -> Finding | None:
+    """Find a model by its bare name."""
     for finding in registry.discovery.found():
         if name in _names(finding):
             return msgspec.structs.replace(finding, model=name)
@@ -140,18 +140,15 @@ def _write(app: App, *, name: str, base_url: str) -> str:
 
 def _show(app: App) -> None:
     registry = registry_of(app)
-    try:
-        used, problem = registry.discovery.chosen(), None
-    except ModelMissingError as error:
-        used, problem = None, error
+    used, problem = _chosen(registry)
     found = _with(used, registry.discovery.found())
-    told = registry.server_facts(used) if used is not None else ServerFacts()
-    facts = registry.facts(used, told) if used is not None and used.base_url else None
+    server_facts = registry.server_facts(used) if used is not None else ServerFacts()
+    facts = registry.facts(used, server_facts) if used is not None and used.base_url else None
     if app.as_json:
         app.emit(_report(used, facts, found))
     elif used is not None:
-        app.say(f"{used.label} is used: {used.reason}.")
-        app.say("".join(f"  {line}\n" for line in _lines(app, facts, told.note)))
+        app.say(f"Using {used.label}: {used.reason}.")
+        app.say("".join(f"  {line}\n" for line in _lines(app, facts, server_facts.note)))
     if found:
         app.say(table.render(("", "MODEL", "WHERE", "WHY"), [_row(f, used) for f in found]))
     if used is not None and used.provider == EMBEDDED:
@@ -161,7 +158,7 @@ def _show(app: App) -> None:
 
 
 def _with(used: Finding | None, found: list[Finding]) -> list[Finding]:
-    """Return what was found, and before it the one that is used."""
+    """Return the models found, the one in use first."""
     if used is None:
         return found
     return [used, *(finding for finding in found if _place(finding) != _place(used))]
@@ -171,11 +168,12 @@ def _place(finding: Finding) -> tuple[str, str]:
     return finding.provider, finding.base_url or finding.model
 
 
-def _used(registry: Registry) -> Finding | None:
+def _chosen(registry: Registry) -> tuple[Finding | None, ModelMissingError | None]:
+    """Return the model in use, or the error that says why there is none."""
     try:
-        return registry.discovery.chosen()
-    except ModelMissingError:
-        return None
+        return registry.discovery.chosen(), None
+    except ModelMissingError as error:
+        return None, error
 
 
 def _names(finding: Finding) -> list[str]:
@@ -196,20 +194,20 @@ def _row(finding: Finding, used: Finding | None) -> tuple[str, str, str, str]:
 
 def _lines(app: App, facts: Facts | None, note: str) -> Iterator[str]:
     if facts is not None:
-        why = f" ({note})" if note else ""
-        yield f"window {facts.window:,} tokens{why}, replies up to {facts.max_output:,}"
+        source = f" ({note})" if note else ""
+        yield f"window {facts.window:,} tokens{source}, replies up to {facts.max_output:,}"
         if facts.input_price or facts.output_price:
-            yield f"${facts.input_price:g} in, ${facts.output_price:g} out, a million tokens"
+            yield f"${facts.input_price:g} / ${facts.output_price:g} per million tokens (in / out)"
         if facts.is_small:
-            yield "small: short prompt, few tools, each step held to a form"
+            yield "small: short prompt, few tools, constrained steps"
     if fallbacks := app.settings.model.fallbacks:
-        yield f"when it cannot answer: {', '.join(fallbacks)}"
+        yield f"fallbacks: {', '.join(fallbacks)}"
 
 
 def _report(used: Finding | None, facts: Facts | None, found: list[Finding]) -> dict[str, Any]:
-    known = msgspec.to_builtins(facts) if facts is not None else None
+    plain = msgspec.to_builtins(facts) if facts is not None else None
     return {
-        "used": None if used is None else {**_fields(used), "facts": known},
+        "used": None if used is None else {**_fields(used), "facts": plain},
         "found": [_fields(finding) for finding in found],
     }
 

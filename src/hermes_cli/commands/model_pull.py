@@ -1,4 +1,4 @@
-"""`hermes model pull`: fetch the embedded model, with a bar."""
+"""`hermes model pull`: download the embedded model."""
 
 import sys
 from pathlib import Path
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     "--gguf",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Use this model file instead of fetching one.",
+    help="Use this model file instead of downloading one.",
 )
-@click.option("--yes", is_flag=True, help="Fetch without asking.")
+@click.option("--yes", is_flag=True, help="Download without asking.")
 @json_option
 @pass_app
 def command(app: App, name: str | None, gguf: Path | None, yes: bool) -> None:
-    """Fetch the embedded model, or go on with a fetch that was broken off.
+    """Download the embedded model, or resume its download.
 
-    NAME is a model of the catalog (qwen2.5-coder-1.5b, qwen2.5-coder-0.5b); without it, the one that
-    suits this machine. With --gguf, NAME is what your file is to be called.
+    NAME is qwen2.5-coder-1.5b or qwen2.5-coder-0.5b; the default suits this machine. With --gguf, NAME
+    is the name for your file.
     """
     path = obtain(app, name, gguf=gguf, yes=yes)
     if app.as_json:
@@ -44,43 +44,43 @@ def command(app: App, name: str | None, gguf: Path | None, yes: bool) -> None:
 def obtain(
     app: App, name: str | None = None, *, gguf: Path | None = None, yes: bool = False
 ) -> Path:
-    """The file of a model, fetched with a bar when the user agrees.
+    """Return the file of a model; download it first if the user agrees.
 
-    Raises ModelMissingError when it is to be fetched and nobody can be asked.
+    Raises ModelMissingError when there is no terminal to ask on.
     """
     if gguf is None:
-        name = _agreed(app, name, yes)
+        name = _confirmed(app, name, yes)
     bar = Bar()
     try:
         return pull.pull(name, app.home, gguf=gguf, hub=app.settings.model.hub, progress=bar.show)
     except KeyboardInterrupt:
         bar.close()
-        click.echo("What was fetched is kept; the next pull goes on from there.", err=True)
+        click.echo("Download paused; run the same command to resume it.", err=True)
         raise
     finally:
         bar.close()
 
 
-def _agreed(app: App, name: str | None, yes: bool) -> str:
-    """The name of the model to fetch, which the user has said yes to."""
+def _confirmed(app: App, name: str | None, yes: bool) -> str:
+    """Ask before downloading; return the name of the model."""
     choice = pull.choose(app.home)
     entry = catalog.get(name or choice.name)
     if yes or entry.name in model_files.installed(app.home):
         return entry.name
     if not sys.stdin.isatty():
         raise ModelMissingError(
-            f"{entry.title} is not here, and nobody can be asked whether to fetch it "
-            f"({megabytes(entry.bytes)}).",
+            f"{entry.title} is not downloaded yet ({megabytes(entry.bytes)}), and there is no terminal"
+            " to ask on.",
             fix=f"Run: hermes model pull {entry.name} --yes.",
         )
-    why = "" if name else f" ({choice.reason})"
-    question = f"Fetch {entry.title}, {megabytes(entry.bytes)}{why}?"
+    reason = "" if name else f" ({choice.reason})"
+    question = f"Download {entry.title}, {megabytes(entry.bytes)}{reason}?"
     click.confirm(question, default=True, abort=True, err=True)
     return entry.name
 
 
 class Bar:
-    """Shows the steps of a fetch on stderr: bytes as a bar, words as lines."""
+    """Shows the progress of a download on stderr."""
 
     def __init__(self) -> None:
         self._bar: ProgressBar[int] | None = None

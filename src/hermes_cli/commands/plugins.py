@@ -1,4 +1,4 @@
-"""`hermes plugins`: which plugins there are, switching them on and off, and making a new one."""
+"""`hermes plugins`: list, enable, disable and create plugins."""
 
 from pathlib import Path
 
@@ -16,14 +16,14 @@ from hermes_core.version import VERSION
 
 @click.group("plugins")
 def command() -> None:
-    """List, enable, disable and make plugins."""
+    """List, enable, disable and create plugins."""
 
 
 @command.command("list")
 @json_option
 @pass_app
 def show(app: App) -> None:
-    """Show every known plugin, and why one that is enabled cannot be used."""
+    """List all plugins, and say why an enabled one failed to load."""
     if app.settings.plugins.enabled:
         _log_to_file(app)
         plugins.load_enabled(app.home, app.settings)
@@ -38,9 +38,9 @@ def show(app: App) -> None:
         if row.error:
             app.say(f"\n{row.name}: {row.error}")
         for place in row.hides:
-            app.say(f"\n{row.name}: the one in {place} is not used.")
+            app.say(f"\n{row.name}: ignored the one in {place}.")
     if any(row.state == "failed" for row in rows):
-        app.say(f"\nThe details are in {app.home.logs / 'hermes.log'}.")
+        app.say(f"\nSee the tracebacks in {app.home.logs / log.FILE}.")
 
 
 @command.command("enable")
@@ -48,10 +48,10 @@ def show(app: App) -> None:
 @json_option
 @pass_app
 def enable(app: App, name: str) -> None:
-    """Load a plugin from now on, if it can be loaded."""
+    """Enable a plugin, if it can be loaded."""
     _log_to_file(app)
     is_new = plugin_switch.enable(app.home, app.settings, name)
-    _report(app, name, "on", f"Enabled {name}." if is_new else f"{name} is enabled already.")
+    _report(app, name, "on", f"Enabled {name}." if is_new else f"{name} is already enabled.")
 
 
 @command.command("disable")
@@ -59,9 +59,9 @@ def enable(app: App, name: str) -> None:
 @json_option
 @pass_app
 def disable(app: App, name: str) -> None:
-    """Load a plugin no longer; its files and its data stay."""
+    """Disable a plugin; its files and data are kept."""
     is_new = plugin_switch.disable(app.home, name)
-    _report(app, name, "off", f"Disabled {name}." if is_new else f"{name} is off already.")
+    _report(app, name, "off", f"Disabled {name}." if is_new else f"{name} is already disabled.")
 
 
 @command.command("new")
@@ -70,22 +70,23 @@ def disable(app: App, name: str) -> None:
     "--dir",
     "parent",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Make its folder here instead of in the home.",
+    help="Create its folder here instead of in the home.",
 )
 @json_option
 @pass_app
 def new(app: App, name: str, parent: Path | None) -> None:
-    """Write a small plugin that works and has a test."""
+    """Create a small plugin that works and has a test."""
     if not plugin_sources.is_name(name):
         raise UsageError(
-            f"{name!r} is no name for a plugin.",
+            f"Invalid plugin name {name!r}.",
             fix="Use lower-case letters, digits, dashes and underscores.",
         )
     if name in root.COMMANDS:
-        raise UsageError(f"hermes {name} is a command already.", fix="Choose another name.")
-    if (known := plugins.discover(app.home).get(name)) is not None and known.source != "home":
+        raise UsageError(f"hermes {name} is already a command.", fix="Choose another name.")
+    found = plugins.discover(app.home).get(name)
+    if found is not None and found.source != "home":
         raise UsageError(
-            f"There is a plugin {name} already, which this one would hide.",
+            f"There is already a plugin {name}, which this one would replace.",
             fix="Choose another name.",
         )
     folder = (parent or app.home.create().plugins) / name
@@ -93,23 +94,23 @@ def new(app: App, name: str, parent: Path | None) -> None:
     if app.as_json:
         app.emit({"name": name, "files": [str(path) for path in files]})
         return
-    app.say(f"Wrote {folder}\n\n  try its test   python -m pytest {typed(folder)}")
+    app.say(f"Wrote {folder}\n\n  run its test   python -m pytest {typed(folder)}")
     if parent is not None:
         place = make_folder(app.home.create().plugins) / name
         app.say(f"  install it     ln -s {folder.absolute()} {place}")
-    app.say(f"  switch it on   hermes plugins enable {name}\n  use it         hermes {name}")
+    app.say(f"  enable it      hermes plugins enable {name}\n  use it         hermes {name}")
 
 
 def _log_to_file(app: App) -> None:
-    """Keep the traceback of a failing plugin for its author; the user is told the reason."""
+    """Log tracebacks of plugins; the user sees only the reason."""
     log.set_up(app.home.logs, app.settings.log.level)
 
 
 def _report(app: App, name: str, state: str, sentence: str) -> None:
-    """Say what was done, and whether something stronger than the file says otherwise."""
+    """Print the result, and whether the environment or --set overrides config.toml."""
     if app.as_json:
         app.emit({"name": name, "state": state})
     app.say(sentence)
     now = config.load(app.home, overrides=app.overrides).plugins.enabled
     if (name in now) != (state == "on"):
-        click.echo("Note: HERMES_PLUGINS_ENABLED or --set decides here, not config.toml.", err=True)
+        click.echo("Note: HERMES_PLUGINS_ENABLED or --set overrides config.toml here.", err=True)

@@ -1,4 +1,4 @@
-"""The table of commands, loaded one by one, and how an error becomes words and an exit status."""
+"""The table of commands, loaded lazily, and the last error boundary."""
 
 import importlib
 import logging
@@ -24,28 +24,28 @@ EXIT_INTERRUPTED = 130
 
 
 COMMANDS: dict[str, Entry] = {
-    "attach": Entry("attach", "Open a conversation that lives in a running server."),
-    "chat": Entry("chat", "Talk with the agent."),
-    "completion": Entry("completion", "Print the completion script of a shell."),
+    "attach": Entry("attach", "Open a conversation of a running server."),
+    "chat": Entry("chat", "Chat line by line, or ask one question."),
+    "completion": Entry("completion", "Print the completion script for a shell."),
     "config": Entry("config", "Show and change settings."),
     "doctor": Entry("doctor", "Check the installation and repair it."),
-    "gateway": Entry("gateway", "Talk with the agent in your messengers."),
-    "model": Entry("model", "Show which model answers and why, and switch."),
-    "plugins": Entry("plugins", "List, enable, disable and make plugins."),
-    "serve": Entry("serve", "Keep a server running, for terminals to attach to."),
+    "gateway": Entry("gateway", "Run the agent in your messengers."),
+    "model": Entry("model", "Show, switch and download models."),
+    "plugins": Entry("plugins", "List, enable, disable and create plugins."),
+    "serve": Entry("serve", "Run a server that terminals attach to."),
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
-    "skills": Entry("skills", "List, show and make skills: instructions that are slash commands."),
-    "tui": Entry("tui", "Talk with the agent on the whole terminal."),
+    "skills": Entry("skills", "List, show and create skills (your own slash commands)."),
+    "tui": Entry("tui", "Open the terminal UI."),
 }
 
 
 def names() -> frozenset[str]:
-    """Return the names of our sub-commands."""
+    """Return the names of the built-in commands."""
     return frozenset(COMMANDS)
 
 
 class CommandTable(LazyGroup):
-    """Our commands, and after them those of plugins."""
+    """The built-in commands, then those of plugins."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         ours = super().get_command(ctx, cmd_name)
@@ -54,14 +54,18 @@ class CommandTable(LazyGroup):
 
 def _plugin_command(app: App, name: str) -> click.Command | None:
     plugins = importlib.import_module("hermes_cli.plugins")
-    log.set_up(app.home.logs, app.settings.log.level)  # a plugin that fails says so there
+    log.set_up(app.home.logs, app.settings.log.level)  # for tracebacks of plugins
     plugins.load_enabled(app.home, app.settings)
     return plugins.cli_commands().get(name)
 
 
 @click.command(cls=CommandTable, entries=COMMANDS, invoke_without_command=True)
 @click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Use this value for one setting."
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override a setting; may be repeated.",
 )
 @click.option("--version", "show_version", is_flag=True, help="Show the version and exit.")
 @json_option
@@ -72,38 +76,37 @@ def hermes(
 ) -> int | None:
     """A personal AI agent whose conversations survive whatever happens to the process.
 
-    Without a command: talk with it, on the whole terminal where that is possible.
+    Without a command: start chatting, in the terminal UI if this terminal can show it.
     """
     app = ctx.ensure_object(App)
     app.overrides = overrides
     if show_version:
-        _tell_version(app)
+        _print_version(app)
         ctx.exit()
     if ctx.invoked_subcommand is None:
-        return _talk(ctx, opening)
+        return _chat(ctx, opening)
     if any(opening.values()):
-        raise click.UsageError("What is to be opened goes after the command.", ctx)
+        raise click.UsageError("Put these options after the command.", ctx)
     return None
 
 
-def _tell_version(app: App) -> None:
+def _print_version(app: App) -> None:
     if app.as_json:
         app.emit({"version": VERSION})
     app.say(f"hermes {VERSION}")
 
 
-def _talk(ctx: click.Context, opening: dict[str, object]) -> int:
-    """The terminal UI; line mode where there is no terminal for it, or it is not installed."""
+def _chat(ctx: click.Context, opening: dict[str, object]) -> int:
+    """Open the terminal UI, or line mode if there is no terminal or it is not installed."""
     app = ctx.ensure_object(App)
     if app.as_json:
         app.keep_output(ctx)
-    is_wanted = interface.is_possible() and not app.as_json
-    if is_wanted and interface.is_installed():
-        return ctx.invoke(tui.command, **opening)
-    if is_wanted:
+    if interface.is_possible() and not app.as_json:
+        if interface.is_installed():
+            return ctx.invoke(tui.command, **opening)
         click.echo(f"This is line mode. For the terminal UI: {interface.INSTALL}", err=True)
     chat = importlib.import_module("hermes_cli.commands.chat")
-    return ctx.invoke(chat.command, **{**opening, "resume": opening["resume"] or None})
+    return ctx.invoke(chat.command, **opening)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -117,45 +120,45 @@ def run(arguments: Sequence[str]) -> int:
         click.echo("Stopped.", err=True)
         return EXIT_INTERRUPTED
     except click.ClickException as error:
-        app.as_json = app.as_json or "--json" in arguments  # it may stand behind what is wrong
-        _tell(app, "usage", error.format_message(), _usage_hint(error))
+        app.as_json = app.as_json or "--json" in arguments  # it may come after the mistake
+        _report(app, "usage", error.format_message(), _usage_hint(error))
         return error.exit_code
     except HermesError as error:
-        _tell(app, error.code, error.message, error.fix)
+        _report(app, error.code, error.message, error.fix)
         return error.exit_status
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILURE
     except (SystemExit, KeyboardInterrupt):
         raise
-    except UnicodeEncodeError as error:  # bytes of an argument that are no text
-        _tell(app, "usage", f"{error.object!r} is not made of whole characters.", "Use UTF-8.")
+    except UnicodeEncodeError as error:  # an argument that is not text
+        _report(app, "usage", f"{error.object!r} is not valid UTF-8.", "Use UTF-8.")
         return EXIT_USAGE
-    except OSError as error:  # a folder that may not be written, a full disk
+    except OSError as error:  # such as a read-only folder or a full disk
         _log(app, arguments, error)
-        _tell(app, "system", f"{_named(error)}.", "")
+        _report(app, "system", f"{_named(error)}.", "")
         return EXIT_FAILURE
-    except BaseException as error:  # noqa: BLE001 -- the last boundary, also for a plugin's: log, tell, exit
-        where = _log(app, arguments, error)
-        _tell(app, "internal", f"Unexpected error: {describe_error(error)}.", where)
+    except BaseException as error:  # noqa: BLE001 -- last boundary: log, report, exit
+        fix = _log(app, arguments, error)
+        _report(app, "internal", f"Unexpected error: {describe_error(error)}.", fix)
         return EXIT_FAILURE
     return outcome if isinstance(outcome, int) else 0
 
 
 def _named(error: OSError) -> str:
-    """Return what the system refused, and to which file."""
+    """Return the reason of the system, and the file."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def _log(app: App, arguments: Sequence[str], error: BaseException) -> str:
-    """Keep the details of an error; says where they are, or why they are not."""
+    """Log the traceback; return where it is, or why logging failed."""
     try:
         log.set_up(app.home.logs, "info")
-    except HermesError as hindrance:
-        return f"The details could not be kept. {hindrance}"
-    logger.error("unexpected error in: hermes %s", " ".join(arguments), exc_info=error)
-    return f"The details are in {app.home.logs / log.FILE}."
+    except HermesError as failure:
+        return f"Could not write the log. {failure}"
+    logger.error("Unexpected error in: hermes %s", " ".join(arguments), exc_info=error)
+    return f"See the traceback in {app.home.logs / log.FILE}."
 
 
 def _usage_hint(error: click.ClickException) -> str:
@@ -164,7 +167,7 @@ def _usage_hint(error: click.ClickException) -> str:
     return ""
 
 
-def _tell(app: App, code: str, message: str, fix: str) -> None:
+def _report(app: App, code: str, message: str, fix: str) -> None:
     if app.as_json:
         error = {"error": {"code": code, "message": message, "fix": fix}}
         click.echo(msgspec.json.encode(error), err=True)

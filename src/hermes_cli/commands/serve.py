@@ -1,4 +1,4 @@
-"""`hermes serve`: a server that stays, for the terminals that attach to it."""
+"""`hermes serve`: a server that terminals attach to."""
 
 import importlib
 from pathlib import Path
@@ -18,30 +18,32 @@ from hermes_core.errors import ConfigError
     type=click.IntRange(0, 65535),
     default=0,
     metavar="PORT",
-    help="Listen on this port; without it, on any that is free.",
+    help="Listen on PORT; the default is any free port.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False, resolve_path=True),
     metavar="FILE",
-    help="Write address and token there, for a client of your own; `hermes attach` does not look there.",
+    help="Write address and token to FILE, for a client of your own.",
 )
 @json_option
 @pass_app
 def command(app: App, port: int, token_file: Path | None) -> None:
-    """Keep a server running in the foreground; `hermes attach` opens its conversations.
+    """Run a server in the foreground; open its conversations with `hermes attach`.
 
-    Only this user of this machine gets in. Ctrl-C ends it; what was not answered then goes on when the
+    Only you can connect, from this machine. Ctrl-C stops it; an unanswered turn continues when its
     conversation is opened again.
     """
     config.pass_on(app.overrides)
     entry: Any = importlib.import_module("tui_gateway.entry")
     try:
-        entry.serve(port, token_file, None if app.as_json else _tell)
+        entry.serve(port, token_file, None if app.as_json else _print_address)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error}.", fix=f"Install it: {interface.INSTALL}.") from error
 
 
-def _tell(address: Any, file: Path) -> None:  # noqa: ANN401 -- of the server, which is loaded late
+def _print_address(address: Any, file: Path) -> None:  # noqa: ANN401 -- its module is imported lazily
     click.echo(f"Listening on {address.url} (process {address.pid}); the token is in {file}.")
-    click.echo("`hermes attach` on another terminal opens a conversation. Ctrl-C ends the server.")
+    click.echo(
+        "Open a conversation with `hermes attach` on another terminal. Ctrl-C stops the server."
+    )

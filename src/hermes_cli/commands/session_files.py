@@ -1,4 +1,4 @@
-"""`hermes sessions export` and `import`: conversations in files, ours and those of hermes-agent."""
+"""`hermes sessions export` and `import`: JSON Lines files, and homes of hermes-agent."""
 
 import codecs
 import contextlib
@@ -15,6 +15,7 @@ from hermes_cli.commands.app import App, json_option, pass_app, progress
 from hermes_cli.commands.sessions import chosen
 from hermes_core.errors import UsageError
 from hermes_core.paths import open_private
+from hermes_core.text import counted
 from hermes_state import SessionDB
 from hermes_state.export_format import refusal
 from hermes_state.foreign.importer import count_messages, import_hermes_agent
@@ -23,19 +24,19 @@ from hermes_state.foreign.importer import count_messages, import_hermes_agent
 @click.command("export")
 @click.argument("sessions", nargs=-1)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A file instead of the screen."
+    "-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout."
 )
 @json_option
 @pass_app
 def export(app: App, sessions: tuple[str, ...], output: Path | None) -> None:
-    """Write conversations as JSON Lines: those named, or all. `import` takes them back."""
+    """Export conversations as JSON Lines: the named ones, or all."""
     with app.store_to_read() as store:
         ids = [chosen(store, name) for name in sessions] or None
         if output is None:
             _print(store.export_lines(ids), app.output or sys.stdout)
             return
         if output.exists():
-            raise UsageError(f"{output} exists already.", fix="Choose another name.")
+            raise UsageError(f"{output} already exists.", fix="Choose another name.")
         count = _save(output, store.export_lines(ids))
     if app.as_json:
         app.emit({"file": str(output), "lines": count})
@@ -48,28 +49,28 @@ def _print(lines: Iterable[dict[str, Any]], output: TextIO) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # What could not be written would be tried again when the process ends, and complained about.
+        # Otherwise the interpreter would write again at exit and complain.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, output.fileno())
         os.close(nowhere)
-        raise _unwritten("The export", error) from error
+        raise _write_error("The export", error) from error
 
 
 def _save(output: Path, lines: Iterable[dict[str, Any]]) -> int:
-    """Write a file that is whole, or none."""
-    draft = output.with_name(output.name + ".part")
+    """Write a file atomically."""
+    temp = output.with_name(output.name + ".part")
     try:
-        with open_private(draft) as file:
+        with open_private(temp) as file:
             count = _write(file, lines)
-        draft.rename(output)
+        temp.rename(output)
     except OSError as error:
-        raise _unwritten(str(output), error) from error
+        raise _write_error(str(output), error) from error
     finally:
-        draft.unlink(missing_ok=True)
+        temp.unlink(missing_ok=True)
     return count
 
 
-def _unwritten(what: str, error: OSError) -> UsageError:
+def _write_error(what: str, error: OSError) -> UsageError:
     return UsageError(
         f"{what} could not be written: {error.strerror}.",
         fix="Nothing was changed. Write it to a place where there is room, and where you may.",
@@ -91,15 +92,15 @@ def _write(file: IO[bytes], lines: Iterable[dict[str, Any]]) -> int:
     "--from-hermes-agent",
     "foreign",
     type=click.Path(path_type=Path),
-    help="A state.db of hermes-agent, or the home it lies in.",
+    help="Import a hermes-agent home, or its state.db.",
 )
 @json_option
 @pass_app
 def import_(app: App, file: Path | None, foreign: Path | None) -> None:
-    """Take in an export of Hermes (- for what comes through a pipe), or all a hermes-agent home has.
+    """Import an export of Hermes (- reads stdin), or a hermes-agent home.
 
-    Conversations come in one by one. At a line that is not right the import stops: the conversations
-    before it are taken, its own and those after it are not. What is here already is left alone.
+    Conversations that already exist are skipped. A bad line stops the import; the conversations
+    before it are imported.
     """
     if (file is None) == (foreign is None):
         raise UsageError("Name one file, or --from-hermes-agent PATH.")
@@ -111,30 +112,32 @@ def import_(app: App, file: Path | None, foreign: Path | None) -> None:
 
 
 def _import_own(app: App, store: SessionDB, file: Path) -> None:
-    """Take in an export; it is read once, from its beginning, so that it may come through a pipe."""
-    name = "The standard input" if file == _STANDARD_INPUT else str(file)
+    """Import an export file in one pass, so that it may come through a pipe."""
+    name = "stdin" if file == _STANDARD_INPUT else str(file)
     try:
         with _opened(file) as lines, _progress(lines) as count:
             report = store.import_lines(_decoded(lines), count)
     except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror}.") from error
+        raise UsageError(f"Cannot read {name}: {error.strerror}.") from error
     except UsageError as error:
         raise UsageError(f"{name}: {error.message}", fix=error.fix) from error
     if app.as_json:
         return app.emit(report._asdict())
-    app.say(f"Took {len(report.imported)} sessions with {report.messages} messages.")
+    app.say(
+        f"Imported {counted(len(report.imported), 'session')} with"
+        f" {counted(report.messages, 'message')}."
+    )
     if report.skipped:
-        app.say(f"Left {len(report.skipped)} sessions alone: they are here already.")
+        app.say(f"Skipped {counted(len(report.skipped), 'session')} that already exist here.")
     if report.detached:
-        app.say(f"{len(report.detached)} stand alone now: what they came from is not here.")
+        number = counted(len(report.detached), "session")
+        app.say(f"Imported without their origin, which is missing: {number}.")
     if report.interrupted:
-        app.say(
-            f"Not over when exported, over here: the last turn of {_names(report.interrupted)}."
-        )
+        app.say(f"Marked the unfinished last turn as interrupted in: {_names(report.interrupted)}.")
     if report.recounted:
-        app.say(f"Other messages than they said they had: {_names(report.recounted)}.")
+        app.say(f"Corrected the message count of: {_names(report.recounted)}.")
     for session_id, title in report.retitled.items():
-        app.say(f"{session_id} is now called {title!r}: its title was taken.")
+        app.say(f"Renamed {session_id} to {title!r}: its title already exists.")
     return None
 
 
@@ -144,8 +147,8 @@ _STANDARD_INPUT = Path("-")
 @contextlib.contextmanager
 def _opened(file: Path) -> Generator[IO[bytes]]:
     if file == _STANDARD_INPUT:
-        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] -- a closed one is None
-            raise UsageError("There is no standard input.", fix="Name a file.")
+        if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] -- None if closed
+            raise UsageError("stdin is closed.", fix="Name a file.")
         yield sys.stdin.buffer
     else:
         with file.open("rb") as lines:
@@ -154,7 +157,7 @@ def _opened(file: Path) -> Generator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _progress(lines: IO[bytes]) -> Generator[Callable[[int], None]]:
-    """A bar for what has a length; what comes through a pipe has none, and is read only once."""
+    """Show a progress bar, except for a pipe, which has no length."""
     if not lines.seekable():
         yield lambda _lines: None
         return

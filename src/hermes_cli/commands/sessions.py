@@ -1,4 +1,4 @@
-"""`hermes sessions`: conversations listed, read, searched, moved and cleaned up."""
+"""`hermes sessions`: list, show, search, export and clean up conversations."""
 
 import sys
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from hermes_cli.commands.app import App, json_option, pass_app, progress
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import clock
 from hermes_core.errors import ConversationBusyError, SessionNotFoundError, UsageError
-from hermes_core.text import one_line, truncate, visible
+from hermes_core.text import counted, one_line, truncate, visible
 from hermes_state import SessionDB, files
 from hermes_state.ledger import effects, lineage, listing, outbox, partials, titles
 from hermes_state.ledger import messages as message_ledger
@@ -23,8 +23,8 @@ from hermes_state.values import Sort
 AMOUNT = click.IntRange(0, 1_000_000)
 EXIT_NOTHING_FOUND = 3
 _UNSETTLED = {
-    "started": "it was running when last seen",
-    "unknown": "it was cut off while it ran; it may or may not have taken effect",
+    "started": "was running when last seen",
+    "unknown": "was cut off; it may or may not have taken effect",
 }
 
 
@@ -32,8 +32,8 @@ _UNSETTLED = {
     "sessions",
     cls=LazyGroup,
     entries={
-        "export": Entry("session_files", "Write conversations as JSON Lines.", "export"),
-        "import": Entry("session_files", "Take in an export, or a hermes-agent home.", "import_"),
+        "export": Entry("session_files", "Export conversations as JSON Lines.", "export"),
+        "import": Entry("session_files", "Import an export, or a hermes-agent home.", "import_"),
     },
 )
 def command() -> None:
@@ -42,10 +42,10 @@ def command() -> None:
 
 @command.command("list")
 @click.option("-n", "--limit", type=AMOUNT, default=20, show_default=True, help="How many to show.")
-@click.option("--offset", type=AMOUNT, default=0, help="How many to leave out first.")
-@click.option("--source", help="Only those begun here: cli, tui, telegram, …")
-@click.option("--archived", is_flag=True, help="Those that were put away.")
-@click.option("--all", "children", is_flag=True, help="Every session, also compacted ones.")
+@click.option("--offset", type=AMOUNT, default=0, help="How many to skip.")
+@click.option("--source", help="Only from this source: cli, tui, telegram, …")
+@click.option("--archived", is_flag=True, help="Show archived conversations.")
+@click.option("--all", "children", is_flag=True, help="Show every session, also compacted ones.")
 @click.argument("text", required=False)
 @json_option
 @pass_app
@@ -58,7 +58,7 @@ def list_(
     children: bool,
     text: str | None,
 ) -> None:
-    """Show conversations, the most recently active first; TEXT narrows by title, start or id."""
+    """List conversations, last active first; TEXT filters by title, first words or id."""
     with app.store_to_read() as store:
         found = store.list_sessions_rich(
             limit=limit,
@@ -91,14 +91,14 @@ def list_(
 
 def _nothing_listed(text: str | None, source: str | None) -> str:
     if text:
-        return f"No conversation has {text!r}."
-    return f"No conversation was begun in {source!r}." if source else "No conversations yet."
+        return f"No conversation matches {text!r}."
+    return f"No conversation from {source!r}." if source else "No conversations yet."
 
 
 @command.command("show")
 @click.argument("session")
-@click.option("--full", is_flag=True, help="From the very beginning, before any compaction.")
-@click.option("--last", type=int, help="Only the last N messages.")
+@click.option("--full", is_flag=True, help="Start before any compaction.")
+@click.option("--last", type=int, help="Show only the last N messages.")
 @json_option
 @pass_app
 def show(app: App, session: str, full: bool, last: int | None) -> None:
@@ -116,39 +116,39 @@ def show(app: App, session: str, full: bool, last: int | None) -> None:
         return app.emit({**row, "messages": messages, "turns": turns})
     app.say(_heading(row))
     for message in messages:
-        app.say("\n" + _spoken(message))
+        app.say("\n" + _format_message(message))
     if troubles := [line for turn in turns for line in _trouble(turn)]:
         app.say("\n" + "\n".join(troubles))
     return None
 
 
 def _turns(store: SessionDB, session_id: str, *, full: bool) -> list[dict[str, Any]]:
-    """The turns of what is shown, each with its tool calls and the text it answers."""
-    shown = store.read(lineage.members, session_id) if full else [session_id]
+    """Return the turns, each with its tool calls and the text it answers."""
+    sessions = store.read(lineage.members, session_id) if full else [session_id]
     return [
         {
             **turn,
             "user_text": store.read(turn_ledger.user_text, turn["id"]),
             "effects": store.read(effects.of_turn, turn["id"]),
         }
-        for member in shown
+        for member in sessions
         for turn in store.read(turn_ledger.of_session, member)
     ]
 
 
 def _trouble(turn: dict[str, Any]) -> list[str]:
-    """Return what a person should know about a turn that did not simply end in an answer."""
+    """Describe a turn that did not end in an answer, and its unsettled tool calls."""
     about = truncate(one_line(visible(turn["user_text"])), 60)
     lines: list[str] = []
     if turn["state"] in ("accepted", "running"):
         lines.append(
             f"[turn {turn['state']}] no answer yet to {about!r};"
-            f" go on with: hermes chat --resume {turn['session_id']}"
+            f" continue with: hermes chat --resume {turn['session_id']}"
         )
     elif turn["state"] != "answered":
         lines.append(f"[turn {turn['state']}] {turn['reason'] or 'no reason given'} ({about!r})")
     lines += [
-        f"[effect {effect['state']}] {_call_in_words({'name': effect['tool_name'], **effect})}:"
+        f"[effect {effect['state']}] {_format_call({'name': effect['tool_name'], **effect})}:"
         f" {_UNSETTLED[effect['state']]}"
         for effect in turn["effects"]
         if effect["state"] in _UNSETTLED
@@ -160,75 +160,71 @@ def _heading(row: dict[str, Any]) -> str:
     lines = [
         row["title"] or row["preview"] or "(no title)",
         f"{row['id']} · {row['source']} · {row['model'] or 'no model'} · "
-        f"{row['message_count']} messages · began {moment(row['started_at'])}",
+        f"{row['message_count']} messages · started {clock.local(row['started_at'])}",
     ]
     if row["depth"]:
-        lines.append(f"compacted {row['depth']} ×; --full shows all that was said")
+        lines.append(f"compacted {row['depth']} ×; --full shows all messages")
     if row["ended_at"] is not None:
-        lines.append(f"ended {moment(row['ended_at'])} ({row['end_reason']})")
+        lines.append(f"ended {clock.local(row['ended_at'])} ({row['end_reason']})")
     return visible("\n".join(lines))
 
 
-def _spoken(message: dict[str, Any]) -> str:
-    """One message for a person: who, then what; what tools got and gave is cut short."""
+def _format_message(message: dict[str, Any]) -> str:
+    """Format a message: role, then text; tool calls and results are truncated."""
     content = message["content"]
-    text = content if isinstance(content, str) else _parts_in_words(content)
-    who = message["role"] + (f" ({message['kind']})" if "kind" in message else "")
+    text = content if isinstance(content, str) else _text_of(content)
+    role = message["role"] + (f" ({message['kind']})" if "kind" in message else "")
     if message["role"] == "tool":
         name = visible(message.get("tool_name") or "tool")
         return f"  → {name}: {truncate(one_line(visible(text)), 200)}"
-    lines = [visible(f"{who}: {text}").rstrip()]
-    lines += [f"  ⚙ {_call_in_words(call)}" for call in _listed(message.get("tool_calls"))]
+    lines = [visible(f"{role}: {text}").rstrip()]
+    lines += [f"  ⚙ {_format_call(call)}" for call in _as_list(message.get("tool_calls"))]
     return "\n".join(lines)
 
 
-def _parts_in_words(content: Any) -> str:  # noqa: ANN401 -- whatever parts a provider has
-    if content is None:
-        return ""
-    return "\n".join(_part_in_words(part) for part in _listed(content))
+def _text_of(content: Any) -> str:  # noqa: ANN401 -- an import may hold any JSON
+    parts = (
+        cast("dict[str, Any]", part).get("text", "[attachment]") if isinstance(part, dict) else part
+        for part in _as_list(content)
+    )
+    return "\n".join(map(str, parts))
 
 
-def _listed(value: Any) -> list[Any]:  # noqa: ANN401 -- an import may bring whatever is JSON
+def _as_list(value: Any) -> list[Any]:  # noqa: ANN401 -- as above
     if value is None:
         return []
     return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
-def _part_in_words(part: Any) -> str:  # noqa: ANN401 -- as above
-    if isinstance(part, dict):
-        part = cast("dict[str, Any]", part).get("text", "[attachment]")
-    return str(part)
-
-
-def _call_in_words(call: Any) -> str:  # noqa: ANN401 -- as above
-    """A call as its tool and arguments; one that is written otherwise, as it is."""
-    words = str(call)
+def _format_call(call: Any) -> str:  # noqa: ANN401 -- as above
+    """Format a tool call as name and arguments; an unknown form stays as it is."""
+    text = str(call)
     if isinstance(call, dict):
         function: Any = cast("dict[str, Any]", call).get("function", call)
         if isinstance(function, dict) and "name" in function:
             named = cast("dict[str, Any]", function)
-            words = f"{named['name']} {named.get('arguments', '')}"
-    return truncate(one_line(visible(words)), 160)
+            text = f"{named['name']} {named.get('arguments', '')}"
+    return truncate(one_line(visible(text)), 160)
 
 
 @command.command("search")
 @click.argument("query", nargs=-1, required=True)
 @click.option("-n", "--limit", type=AMOUNT, default=20, show_default=True, help="How many to show.")
-@click.option("--role", multiple=True, help="Only what user, assistant or tool said.")
-@click.option("--source", help="Only conversations begun here.")
+@click.option("--role", multiple=True, help="Only messages of user, assistant or tool.")
+@click.option("--source", help="Only conversations from this source.")
 @click.option("--session", help="Only in this conversation.")
-@click.option("--since", help="Not before this date (2026-11-30) or age (7d, 12h).")
+@click.option("--since", help="From this date (2026-11-30) or age (7d, 12h) on.")
 @click.option("--until", help="Before this date or age.")
 @click.option(
     "--sort",
     type=click.Choice(["newest", "oldest", "relevance"]),
     default="newest",
     show_default=True,
-    help="Which to show first.",
+    help="Order of the results.",
 )
 @json_option
 @pass_app
-def search(  # noqa: PLR0913 -- one parameter an option
+def search(  # noqa: PLR0913 -- one parameter per option
     app: App,
     query: tuple[str, ...],
     limit: int,
@@ -239,10 +235,10 @@ def search(  # noqa: PLR0913 -- one parameter an option
     until: str | None,
     sort: Sort,
 ) -> int:
-    """Find messages. Words must all occur; "a phrase", prefix*, -without, OR.
+    """Search messages. All words must occur; "a phrase", prefix*, -without, OR.
 
-    Part of a word, or a piece of code, is found by three characters or more. A query that begins with a
-    minus goes after --: hermes sessions search -- '->next'.
+    Three characters or more also find parts of words and code. Put a query that begins with a minus
+    after --: hermes sessions search -- '->next'.
     """
     with app.store() as store:
         hits = store.search_messages(
@@ -259,7 +255,7 @@ def search(  # noqa: PLR0913 -- one parameter an option
         app.emit(hits)
     elif hits:
         rows = [
-            (hit["session_id"], moment(hit["timestamp"]), hit["role"], hit["snippet"])
+            (hit["session_id"], clock.local(hit["timestamp"]), hit["role"], hit["snippet"])
             for hit in hits
         ]
         app.say(table.render(("SESSION", "WHEN", "WHO", "WHAT"), rows))
@@ -273,7 +269,7 @@ def search(  # noqa: PLR0913 -- one parameter an option
 @json_option
 @pass_app
 def tree(app: App, session: str) -> None:
-    """Show how sessions follow from one another: compactions, branches, delegates."""
+    """Show the tree of a conversation: compactions, branches, sub-agents."""
     with app.store_to_read() as store:
         session_id = chosen(store, session)
         rows = store.read(lineage.tree, session_id)
@@ -295,14 +291,14 @@ def tree(app: App, session: str) -> None:
 @json_option
 @pass_app
 def rename(app: App, session: str, title: str) -> None:
-    """Give a conversation another title; an empty one takes the title away."""
+    """Rename a conversation; an empty TITLE removes the title."""
     with app.store() as store:
         session_id = store.read(lineage.tip, chosen(store, session))
         store.write(titles.set_title, session_id, title)
         now = store.read(titles.title_of, session_id)
     if app.as_json:
         app.emit({"id": session_id, "title": now})
-    app.say(f"{session_id} is called {now!r}." if now else f"{session_id} has no title now.")
+    app.say(f"Renamed {session_id} to {now!r}." if now else f"Removed the title of {session_id}.")
 
 
 @command.command("delete")
@@ -311,13 +307,13 @@ def rename(app: App, session: str, title: str) -> None:
 @json_option
 @pass_app
 def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
-    """Delete conversations with all they were before compaction; branches of them stay."""
+    """Delete conversations, including compacted history; branches are kept."""
     with app.store() as store:
-        ids = [_doomed(store, name) for name in sessions]
-        _refuse_running(store, ids)
+        ids = [_exact_or_chosen(store, name) for name in sessions]
+        _check_not_running(store, ids)
         doomed = store.read(session_ledger.with_delegates, ids)
-        what = f"{_amount(len(set(ids)), 'conversation')}{_lost_with(store, doomed)}"
-        confirm(app, f"Delete {what} for good?", yes)
+        what = f"{counted(len(set(ids)), 'conversation')}{_lost_with(store, doomed)}"
+        confirm(app, f"Delete {what}?", yes)
         with files.going_with(store, app.home, doomed):
             count = store.write(session_ledger.delete, ids)
         store.index.catch_up()
@@ -327,50 +323,50 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
 
 
 def _lost_with(store: SessionDB, doomed: Collection[str]) -> str:
-    """Return what somebody still waits for and would not get when sessions go."""
+    """Describe the unanswered messages and undelivered replies in these sessions."""
     unanswered = sum(turn["session_id"] in doomed for turn in store.read(turn_ledger.still_open))
-    waiting = {piece["turn_id"] for piece in store.read(outbox.waiting) if piece["turn_id"]}
+    turn_ids = {part["turn_id"] for part in store.read(outbox.waiting) if part["turn_id"]}
     unsent = sum(
-        (store.read(turn_ledger.find, one) or {}).get("session_id") in doomed for one in waiting
+        (store.read(turn_ledger.find, turn_id) or {}).get("session_id") in doomed
+        for turn_id in turn_ids
     )
-    lost = [
-        f"{_amount(unanswered, 'message')} that had no answer yet" if unanswered else "",
-        f"{_amount(unsent, 'answer')} still to be sent" if unsent else "",
-    ]
-    said = " and ".join(one for one in lost if one)
-    return f", with {said}" if said else ""
+    lost = [counted(unanswered, "unanswered message")] if unanswered else []
+    lost += [counted(unsent, "undelivered answer")] if unsent else []
+    return f", with {' and '.join(lost)}" if lost else ""
 
 
-def _refuse_running(store: SessionDB, ids: list[str]) -> None:
-    """Return what a living process is answering is not taken away under it."""
-    from hermes_agent import lease  # noqa: PLC0415 -- lists need it not, and start faster
+def _check_not_running(store: SessionDB, ids: list[str]) -> None:
+    """Raise ConversationBusyError if a process is answering one of the conversations."""
+    from hermes_agent import lease  # noqa: PLC0415 -- slow to import
 
     for id_ in ids:
         if lease.is_held_elsewhere(store, store.read(lineage.root, id_)):
             raise ConversationBusyError(
                 f"{id_} is being answered now; nothing was deleted.",
-                fix="Wait for the answer or stop it there (/stop), then delete it.",
+                fix="Wait for the answer or stop it (/stop), then try again.",
             )
 
 
-def _doomed(store: SessionDB, name: str) -> str:
-    """The session to delete: one that is called exactly so, before a later one of the same title."""
+def _exact_or_chosen(store: SessionDB, name: str) -> str:
+    """Return the session with exactly this id or title, else the one that `chosen` finds."""
     exact = store.read(session_ledger.find, name) or store.read(titles.by_title, name)
     return exact["id"] if exact is not None else chosen(store, name)
 
 
 @command.command("prune")
-@click.option("--older-than", "days", type=float, help="Age in days; else sessions.retention_days.")
-@click.option("--source", help="Only conversations begun here.")
-@click.option("--archived", is_flag=True, help="Also those that were put away.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--older-than", "days", type=float, help="Age in days; default: sessions.retention_days."
+)
+@click.option("--source", help="Only conversations from this source.")
+@click.option("--archived", is_flag=True, help="Also delete archived conversations.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 @pass_app
 def prune(
     app: App, days: float | None, source: str | None, archived: bool, dry_run: bool, yes: bool
 ) -> None:
-    """Delete ended conversations that are old, and what crashes of others left behind."""
+    """Delete old ended conversations, and empty sessions left by crashes."""
     age = days if days is not None else app.settings.sessions.retention_days
     if age <= 0:
         raise UsageError("The age must be more than zero days.")
@@ -379,9 +375,9 @@ def prune(
             older_than_days=age, source=source, include_archived=archived
         )
         if dry_run:
-            return _say_what_would_go(app, old)
+            return _list_candidates(app, old)
         if old:
-            confirm(app, f"Delete {_amount(len(old), 'conversation')} for good?", yes)
+            confirm(app, f"Delete {counted(len(old), 'conversation')}?", yes)
         doomed = store.read(session_ledger.with_delegates, [row["id"] for row in old])
         with files.going_with(store, app.home, doomed), progress(len(old), "Pruning") as count:
             pruned = store.prune_sessions(age, source, include_archived=archived, progress=count)
@@ -392,12 +388,12 @@ def prune(
     if app.as_json:
         return app.emit({"pruned": pruned, "ghosts": ghosts, "orphans_ended": orphans})
     return app.say(
-        f"Deleted {_amount(pruned, 'conversation')} and {_amount(ghosts, 'empty one')}, "
-        f"ended {_amount(orphans, 'continuation')} nobody used."
+        f"Deleted {counted(pruned, 'conversation')} and {counted(ghosts, 'empty session')}, "
+        f"ended {counted(orphans, 'unused continuation')}."
     )
 
 
-def _say_what_would_go(app: App, old: list[dict[str, Any]]) -> None:
+def _list_candidates(app: App, old: list[dict[str, Any]]) -> None:
     if app.as_json:
         return app.emit(old)
     if old:
@@ -407,7 +403,7 @@ def _say_what_would_go(app: App, old: list[dict[str, Any]]) -> None:
                 [
                     (
                         row["id"],
-                        moment(row["last_active_at"]),
+                        clock.local(row["last_active_at"]),
                         row["message_count"],
                         row["title"] or row["preview"],
                     )
@@ -415,21 +411,21 @@ def _say_what_would_go(app: App, old: list[dict[str, Any]]) -> None:
                 ],
             )
         )
-    return app.say(f"{_amount(len(old), 'conversation')} would go.")
+    return app.say(f"Would delete {counted(len(old), 'conversation')}.")
 
 
 @command.command("stats")
 @json_option
 @pass_app
 def stats(app: App) -> None:
-    """Show what there is, in numbers."""
+    """Show statistics."""
     with app.store() as store:
         numbers = store.read(listing.stats)
         numbers["database_bytes"] = store.path.stat().st_size
     if app.as_json:
         return app.emit(numbers)
     rows = [
-        (name.replace("_", " "), moment(value) if name.endswith("_at") and value else value)
+        (name.replace("_", " "), clock.local(value) if name.endswith("_at") and value else value)
         for name, value in numbers.items()
         if not isinstance(value, dict)
     ]
@@ -442,7 +438,7 @@ def stats(app: App) -> None:
 
 
 def chosen(store: SessionDB, text: str) -> str:
-    """The session a person means: an id, a title, or the beginning of an id."""
+    """Return the session with this id, title, or beginning of an id."""
     found = store.read(titles.meant, text)
     return found if found is not None else _not_found(store, text)
 
@@ -451,25 +447,21 @@ def _not_found(store: SessionDB, text: str) -> NoReturn:
     near = store.list_sessions_rich(limit=4, search_query=text) if text else []
     if near:
         names = ", ".join(row["id"] for row in near)
-        raise SessionNotFoundError(
-            f"{text!r} is not one conversation.", fix=f"Do you mean: {names}?"
-        )
-    raise SessionNotFoundError(
-        f"There is no conversation {text!r}.", fix="See: hermes sessions list"
-    )
+        raise SessionNotFoundError(f"{text!r} is ambiguous.", fix=f"Did you mean: {names}?")
+    raise SessionNotFoundError(f"No conversation {text!r}.", fix="See: hermes sessions list")
 
 
 def confirm(app: App, question: str, yes: bool) -> None:
-    """Ask before something is gone for good; without a person to ask, --yes must have been said."""
+    """Ask before deleting; without a terminal, --yes is required."""
     if yes:
         return
     if app.as_json or not sys.stdin.isatty():
-        raise UsageError("This cannot be undone.", fix="Say --yes if you mean it.")
+        raise UsageError("This cannot be undone.", fix="Add --yes to confirm.")
     click.confirm(question, abort=True)
 
 
 def point_in_time(text: str | None) -> float | None:
-    """Seconds since the epoch of a date or of an age like 7d, 12h, 30m."""
+    """Convert a date or an age such as 7d, 12h or 30m to a timestamp."""
     if text is None:
         return None
     units = {"d": 86_400, "h": 3_600, "m": 60}
@@ -479,23 +471,16 @@ def point_in_time(text: str | None) -> float | None:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no point in time.", fix="Write 2026-11-30, 2026-11-30T08:00, 7d or 12h."
+            f"{text!r} is not a valid date or age.",
+            fix="Write 2026-11-30, 2026-11-30T08:00, 7d or 12h.",
         ) from error
 
 
-def moment(seconds: float) -> str:
-    """A point in time as a person here writes it."""
-    return f"{clock.date(seconds).astimezone():%Y-%m-%d %H:%M}"
-
-
 def ago(seconds: float) -> str:
-    """Return how long something is past, in the largest unit that fits."""
+    """Format the age of a timestamp in its largest unit."""
     passed = clock.now() - seconds
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if passed >= size:
-            return f"{int(passed // size)}{unit} ago" if passed < 30 * 86_400 else moment(seconds)
+            is_recent = passed < 30 * 86_400
+            return f"{int(passed // size)}{unit} ago" if is_recent else clock.local(seconds)
     return "just now"
-
-
-def _amount(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

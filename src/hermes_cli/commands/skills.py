@@ -1,4 +1,4 @@
-"""`hermes skills`: which skills there are, what one says, and a new one to begin with."""
+"""`hermes skills`: list, show and create skills."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,25 +14,25 @@ from hermes_core.errors import UsageError
 
 
 class Row(NamedTuple):
-    """One skill as the list shows it."""
+    """One row of the list."""
 
     name: str
     state: str
-    """on, or shadowed by a built-in command of the same name."""
+    """`on`, or `shadowed` by a built-in command of the same name."""
     description: str
     path: str
 
 
 @click.group("skills")
 def command() -> None:
-    """List, show and make skills: instructions that are slash commands."""
+    """List, show and create skills: instructions that become slash commands."""
 
 
 @command.command("list")
 @json_option
 @pass_app
 def show_all(app: App) -> None:
-    """Show every skill, and why one cannot be used."""
+    """List all skills, and say what is wrong with broken ones."""
     shelf = skills.shelf(app.home)
     rows = list(_rows(shelf))
     if app.as_json:
@@ -40,7 +40,7 @@ def show_all(app: App) -> None:
         app.emit({"skills": [row._asdict() for row in rows], "broken": broken})
         return
     cells = ((f"/{row.name}", row.state, row.description) for row in rows)
-    nothing = "There are no skills. hermes skills new NAME writes one to begin with."
+    nothing = "No skills yet. Create one with: hermes skills new NAME"
     app.say(table.render(("Skill", "State", "Description"), cells) if rows else nothing)
     for text in problems(shelf):
         app.say(f"\n{text}")
@@ -51,14 +51,14 @@ def show_all(app: App) -> None:
 @json_option
 @pass_app
 def show(app: App, name: str) -> None:
-    """Show what a skill says and where its file is."""
+    """Print a skill and the path of its file."""
     found = skills.shelf(app.home).skills
     skill = found.get(skills.slug(name))
     if skill is None:
-        known = ", ".join(found) or "none"
+        names = ", ".join(found) or "none"
         raise UsageError(
-            f"There is no skill {name}.",
-            fix=f"There are: {known}. hermes skills list says why others cannot be used.",
+            f"Unknown skill {name}.",
+            fix=f"Skills: {names}. hermes skills list names the broken ones.",
         )
     if app.as_json:
         app.emit({**skill._asdict(), "path": str(skill.path)})
@@ -70,19 +70,17 @@ def show(app: App, name: str) -> None:
 @json_option
 @pass_app
 def new(app: App, name: str) -> None:
-    """Write a skill to begin with."""
+    """Create a skill from a template."""
     if (slug := skills.slug(name)) in slash_commands.names():
-        raise UsageError(f"/{slug} is a command already.", fix="Choose another name.")
+        raise UsageError(f"/{slug} is already a command.", fix="Choose another name.")
     path = skills.create(app.home.create(), name)
     if app.as_json:
         app.emit({"name": slug, "path": str(path)})
-    app.say(
-        f"Wrote {path}\n\n  say what it does   edit that file\n  use it             /{slug} words"
-    )
+    app.say(f"Wrote {path}\n\n  describe it   edit that file\n  use it        /{slug} TEXT")
 
 
 def problems(shelf: Shelf) -> Iterator[str]:
-    """Return what is wrong with skills, in words with what to do."""
+    """Describe problems with skills, and what to do."""
     yield from map(str, shelf.broken)
     for row in _rows(shelf):
         if row.state == "shadowed":
@@ -93,7 +91,7 @@ def problems(shelf: Shelf) -> Iterator[str]:
 
 
 def _rows(shelf: Shelf) -> Iterator[Row]:
-    taken = slash_commands.names()
+    built_in = slash_commands.names()
     for skill in shelf.skills.values():
-        state = "shadowed" if skill.name in taken else "on"
+        state = "shadowed" if skill.name in built_in else "on"
         yield Row(skill.name, state, skill.description, str(skill.path))

@@ -1,4 +1,4 @@
-"""A table for people: columns as wide as they must be, the last as wide as the terminal lets it."""
+"""Text tables that fit the terminal."""
 
 import os
 import sys
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from hermes_core import text
 
 _GAP = "  "
-_LEAST = 8
-"""Columns that the last column keeps, however narrow the terminal is."""
+_MIN_WIDTH = 8
+"""Minimum width of the last column."""
 
 
 def render(
     headers: Sequence[str], rows: Iterable[Sequence[object]], *, width: int | None = None
 ) -> str:
-    """Lay out rows under their headers; the last column is shortened to fit into `width`.
+    """Format rows under their headers; the last column is truncated to fit into `width`.
 
-    Without a width it is the terminal's, or no limit when the output goes elsewhere. None in a cell
-    is shown as nothing, and a column of numbers stands to the right.
+    The default width is that of the terminal, or unlimited elsewhere. None becomes an empty cell, and
+    numbers are aligned right.
     """
     values = [list(row) for row in rows]
     cells = [list(headers), *([_cell(value) for value in row] for row in values)]
@@ -25,7 +25,7 @@ def render(
     limit = _terminal_width() if width is None else width
     if limit is not None:
         room = limit - sum(size + len(_GAP) for size in sizes[:-1])
-        sizes[-1] = min(sizes[-1], max(room, _LEAST))
+        sizes[-1] = min(sizes[-1], max(room, _MIN_WIDTH))
     right = [
         bool(column) and all(_is_number(value) for value in column)
         for column in (list(zip(*values, strict=True)) or [()] * len(headers))

@@ -1,4 +1,4 @@
-"""`hermes tui`: the terminal user interface. What it takes is loaded when it is used."""
+"""`hermes tui`: the terminal UI, imported lazily."""
 
 import importlib
 from pathlib import Path
@@ -12,27 +12,29 @@ from hermes_core import config
 
 
 def opening_options(command: Any) -> Any:  # noqa: ANN401 -- a decorator of whatever click accepts
-    """What can be said about the conversation to open; `hermes` alone takes the same."""
+    """Add the options that `hermes`, `hermes tui` and `hermes chat` share."""
     folder = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True)
     for option in (
         click.option(
-            "--pull", is_flag=True, help="Without any model, fetch the embedded one; do not ask."
+            "--pull",
+            is_flag=True,
+            help="Without any model, download the embedded one without asking.",
         ),
         click.option(
             "-w",
             "--workspace",
             type=folder,
             metavar="FOLDER",
-            help="Work in this folder instead of the current one.",
+            help="Work in FOLDER instead of the current folder.",
         ),
         click.option(
-            "-m", "--model", default="", metavar="NAME", help="Ask this model: provider/model."
+            "-m", "--model", default="", metavar="NAME", help="Use this model: provider/model."
         ),
         click.option(
-            "-r", "--resume", default="", metavar="ID|TITLE", help="Go on with this conversation."
+            "-r", "--resume", default="", metavar="ID|TITLE", help="Continue this conversation."
         ),
         click.option(
-            "-c", "--continue", "continues", is_flag=True, help="Go on with the last conversation."
+            "-c", "--continue", "continues", is_flag=True, help="Continue the last conversation."
         ),
     ):
         command = option(command)
@@ -45,7 +47,7 @@ def opening_options(command: Any) -> Any:  # noqa: ANN401 -- a decorator of what
 def command(
     app: App, continues: bool, resume: str, model: str, workspace: Path | None, pull: bool
 ) -> int:
-    """Talk with the agent on the whole terminal."""
+    """Open the terminal UI."""
     opening = importlib.import_module("hermes_tui.opening").Opening(
         resume=resume, continues=continues, cwd=str(workspace or ""), model=model, pulls=pull
     )

@@ -113,5 +113,5 @@ def test_our_names_are_known_without_loading_the_tools() -> None:
 def test_a_tool_with_one_of_our_names_is_not_loaded(home: Home) -> None:
     home.create()
     code = PLUGIN.replace('"plant"', '"terminal"')
-    with pytest.raises(PluginError, match="'terminal' belongs to Hermes"):
+    with pytest.raises(PluginError, match="'terminal' is a built-in"):
         PluginHost().load_folder(enable(home, "thief", code), home)

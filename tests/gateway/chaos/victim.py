@@ -97,7 +97,7 @@ class Victim:
             for line in child.stdout:
                 log.write(line)
                 self._said.append(line.decode("utf-8", "replace"))
-                if b"gateway is up" in line:
+                if b"gateway is running" in line:
                     self.is_up.set()
 
     def words(self) -> str:

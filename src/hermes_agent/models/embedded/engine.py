@@ -34,6 +34,7 @@ from hermes_core.errors import (
     ModelRefusedError,
 )
 from hermes_core.paths import make_folder
+from hermes_core.version import install_command
 
 if TYPE_CHECKING:
     import xllamacpp
@@ -311,7 +312,7 @@ def _library() -> Any:  # noqa: ANN401 -- the module
             ) from error
         raise ModelMissingError(
             f"The embedded model's engine is not installed: {error}.",
-            fix='Install it: pip install "hermes[local]".',
+            fix=f"Install it: {install_command('local')}.",
         ) from error
     return xllamacpp
 

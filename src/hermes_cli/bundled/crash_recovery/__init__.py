@@ -1,11 +1,10 @@
-"""Crash recovery, the shipped example of a plugin: a journal of conversations that are not over.
+"""Crash recovery, an example plugin: a journal of open conversations.
 
-A note is written when a conversation starts and taken away when it ends, so whatever kills the
-process leaves the note behind. A running process holds a lock that dies with it; that tells a
-conversation which was cut off from one that is open in another window.
+It writes a note when a conversation starts and removes it at the end, so a killed process leaves its
+notes behind. Each process holds a lock, which tells lost conversations from open ones.
 
-At a terminal a conversation is open until it is left. In a messenger and over HTTP nobody leaves: there
-it is noted while it is being answered and no longer.
+On a terminal, a conversation is open until the user quits. In messengers and over HTTP, it is open while
+a turn runs.
 """
 
 import hashlib
@@ -32,16 +31,16 @@ _TERMINALS = frozenset({"cli", "tui"})
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A conversation that has begun and is not over."""
+    """An open conversation."""
 
     session_id: str
     platform: str
     model: str
     noted_at: float
     owner: str
-    """The process that has it open, by the name of its lock."""
+    """The name of the lock of its process."""
     interrupted: bool = False
-    """Whether the process began to end it, and may have been cut off at that."""
+    """Whether it was interrupted."""
 
 
 @dataclass
@@ -59,37 +58,37 @@ class Journal:
             self._write(Note(session_id, platform, model, clock.now(), self.owner))
 
     def interrupt(self, session_id: str, model: str = "", platform: str = "") -> None:
-        """Note that a conversation was cut off."""
+        """Note that a conversation was interrupted."""
         self._write(Note(session_id, platform, model, clock.now(), self.owner, interrupted=True))
 
     def move(self, old: str, new: str) -> None:
-        """Let the note follow a conversation to its new id; at no moment is there no note."""
+        """Move a note to the new id of its conversation; one of the two always exists."""
         if (note := self.read(old)) is not None:
             self._write(msgspec.structs.replace(note, session_id=new))
             self.clear(old)
 
     def clear(self, session_id: str) -> None:
-        """Forget a conversation."""
+        """Remove the note of a conversation."""
         self._path(session_id).unlink(missing_ok=True)
 
     def read(self, session_id: str) -> Note | None:
-        """The note of a conversation, if there is one."""
+        """Return the note of a conversation, or None."""
         return _decoded(self._path(session_id))
 
     def cut_off(self) -> list[Note]:
-        """The conversations that did not end properly, latest first."""
+        """Return the conversations that did not end properly, latest first."""
         notes = (n for n in self._notes() if n.interrupted or not self._is_running(n.owner))
         return sorted(notes, key=lambda note: -note.noted_at)
 
     @property
     def owner(self) -> str:
-        """The name of this process, which it holds by a lock until it is gone."""
+        """The name of this process's lock, which it holds until it ends."""
         with self._claiming:
             if not self._owner:
                 folder = make_folder(self.root / "running")
                 lock = LockFile(folder / f"{os.getpid()}-{os.urandom(4).hex()}.lock")
                 lock.create()
-                weakref.finalize(self, lock.release, remove=True)  # at an orderly exit, too
+                weakref.finalize(self, lock.release, remove=True)  # also at a normal exit
                 self._owner = lock.path.name
         return self._owner
 
@@ -114,12 +113,12 @@ class Journal:
         write_private(self._path(note.session_id), msgspec.json.encode(note).decode())
 
     def _path(self, session_id: str) -> Path:
-        # An id may hold anything; its digest is always a file name.
+        # An id may be any text; its digest is always a valid file name.
         return self.root / "open" / f"{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
 
 
 def _decoded(path: Path) -> Note | None:
-    """The note in a file; None when there is no such file, or no note in it."""
+    """Read the note in a file; return None if it is missing or damaged."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Note)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -127,7 +126,7 @@ def _decoded(path: Path) -> Note | None:
 
 
 def register(ctx: PluginContext) -> None:
-    """Listen to the beginnings and ends of conversations, and add `hermes recovery`."""
+    """Register the hooks and `hermes recovery`."""
     journal = Journal(ctx.data_dir)
 
     @ctx.hook("on_session_start")
@@ -171,7 +170,7 @@ def _recovery(journal: Journal) -> click.Group:
     @json_option
     @click.pass_context
     def recovery(ctx: click.Context) -> None:
-        """Conversations that did not end properly."""
+        """List conversations that did not end properly."""
         if ctx.invoked_subcommand is None:
             ctx.invoke(show)
 
@@ -179,13 +178,13 @@ def _recovery(journal: Journal) -> click.Group:
     @json_option
     @pass_app
     def show(app: App) -> None:
-        """Tell which conversations were cut off, when, and how to go on with them."""
+        """List interrupted and lost conversations, and how to continue them."""
         notes = journal.cut_off()
         if app.as_json:
             app.emit([_described(note) for note in notes])
         elif notes:
             rows = (_described(note).values() for note in notes)
-            headers = ["Session", "When", "How", "Where", "Go on with"]
+            headers = ["Session", "When", "How", "Where", "Continue with"]
             app.say(table.render(headers, map(tuple, rows)))
         else:
             app.say("Every conversation ended properly.")
@@ -195,14 +194,14 @@ def _recovery(journal: Journal) -> click.Group:
     @json_option
     @pass_app
     def clear(app: App, session_ids: tuple[str, ...]) -> None:
-        """Forget the named conversations, or all that were cut off; the store keeps them."""
-        known = [note.session_id for note in journal.cut_off()]
-        wanted = [name for name in session_ids or known if name in known]
-        for session_id in wanted:
+        """Remove the named conversations, or all, from the list; the store keeps them."""
+        noted = [note.session_id for note in journal.cut_off()]
+        chosen = [name for name in session_ids or noted if name in noted]
+        for session_id in chosen:
             journal.clear(session_id)
         if app.as_json:
-            app.emit({"cleared": wanted})
-        app.say(f"Forgot {len(wanted)} of {len(known)}.")
+            app.emit({"cleared": chosen})
+        app.say(f"Removed {len(chosen)} of {len(noted)}.")
 
     return recovery
 
