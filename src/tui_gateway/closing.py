@@ -83,7 +83,11 @@ def _stop(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> None:
     with engine.paused(live.conversation_id, timeout_s=0):
         if drops_queue:
             prompts.interrupt(rt, session, cancels_queue=True)
-        engine.interrupt(live.conversation_id)
+        running = engine.work.get(live.conversation_id)
+        if running is not None and running.agent is None and not drops_queue:
+            running.stop.suspend()  # it has not begun, and runs when the conversation is opened
+        else:
+            engine.interrupt(live.conversation_id)
         engine.work.wait_until_idle(live.conversation_id, _LEAVE_TIMEOUT_S)
 
 
