@@ -1,6 +1,7 @@
 """Every step of the schema, from a stored file of the version before it."""
 
 import hashlib
+import re
 import shutil
 from enum import StrEnum
 from pathlib import Path
@@ -8,13 +9,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from hermes_core.errors import StoreError
+from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_state import SessionDB, transitions
 from hermes_state.engines.sqlite import schema as migrations
 from hermes_state.engines.sqlite import triggers
+from hermes_state.engines.sqlite.connection import open_writer
 from hermes_state.engines.sqlite.triggers import normalized
-from hermes_state.ledger import inbox, lineage, meta, outbox, routes, titles, turns
-from hermes_state.values import InboundMessage
+from hermes_state.ledger import effects, inbox, lineage, meta, outbox, routes, titles, turns
+from hermes_state.values import Call, InboundMessage
 
 FILES = Path(__file__).parent / "files"
 
@@ -85,6 +87,40 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(
     monkeypatch.undo()
     with SessionDB(path) as store:
         assert store.check() == []
+
+
+def test_a_step_may_rebuild_a_table_that_others_refer_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as store:
+        store.create_session("s", "cli")
+        turn_id = store.write(turns.accept, "s", {"role": "user", "content": "go"}).turn_id
+        store.write(turns.start, turn_id)
+        answer = {"role": "assistant", "content": "wait"}
+        store.write(turns.step, turn_id, answer, [Call("c1", "terminal", "{}", read_only=False)])
+    before = schema(path)
+    sql = dict(before)
+    columns = sql["turns"].replace("CREATE TABLE turns", "CREATE TABLE rebuilt", 1)
+    indexes = [sql for _, sql in before if re.match(r"CREATE INDEX \w+ ON turns ", sql or "")]
+    rebuild = (
+        f"{columns}; INSERT INTO rebuilt SELECT * FROM turns; DROP TABLE turns;"
+        f" ALTER TABLE rebuilt RENAME TO turns; {'; '.join(indexes)}"
+    )
+    monkeypatch.setattr(
+        migrations, "STEPS", (*migrations.STEPS, migrations.Step("rebuild", rebuild))
+    )
+    monkeypatch.setattr(migrations, "SCHEMA_VERSION", len(migrations.STEPS))
+    conn = open_writer(path, 1.0)
+    migrations.migrate(conn, migrations.SCHEMA_VERSION)
+    conn.close()
+    with SessionDB(path) as store:
+        assert [row["tool_call_id"] for row in store.read(effects.of_turn, turn_id)] == ["c1"]
+        with pytest.raises(IllegalTransitionError):
+            store.write(lambda tx: tx.run("UPDATE turns SET state = 'accepted'"))
+        store.write(lambda tx: tx.run("DELETE FROM turns"))
+        assert store.read(effects.of_turn, turn_id) == [], "foreign keys count again"
+    assert [name for name, _ in schema(path)] == [name for name, _ in before]
 
 
 def test_the_steps_that_ran_are_on_record(tmp_path: Path) -> None:

@@ -541,9 +541,22 @@ def version_of(conn: apsw.Connection) -> int:
 
 
 def migrate(conn: apsw.Connection, version: int = SCHEMA_VERSION) -> None:
-    """Take the steps that are missing, all in one transaction."""
+    """Take the steps that are missing, all in one transaction.
+
+    Foreign keys are off meanwhile: a step that rebuilds a table drops the old one, and must not delete
+    what refers to it.
+    """
     if version_of(conn) >= version:
         return
+    enforced = conn.pragma("foreign_keys")
+    conn.pragma("foreign_keys", 0)
+    try:
+        _take_missing(conn, version)
+    finally:
+        conn.pragma("foreign_keys", enforced)
+
+
+def _take_missing(conn: apsw.Connection, version: int) -> None:
     conn.execute("BEGIN IMMEDIATE")
     try:
         for position in range(version_of(conn), version):  # another process may have been faster
