@@ -141,7 +141,7 @@ def kill_everywhere(
     step: int = 1,
     lanes: int = LANES,
 ) -> Row[F]:
-    """Kill a victim at every `step`th point, until one comes to its end before its point."""
+    """Kill a victim at every `step`th point, until one ends, or fails, before its point."""
     points, lock = Counter[str](), threading.Lock()
 
     def lane(first: int) -> None:
@@ -150,7 +150,7 @@ def kill_everywhere(
                 partly, victim = kill_at(victims, point)
                 with lock:
                     found.add(partly)
-                    if victim.is_done:
+                    if victim.is_done or victim.errors:
                         break
                     points[victim.point] += 1
 

@@ -118,10 +118,13 @@ def open_store(order: Order) -> SessionDB:
     checkpoint.PAGES = CHECKPOINT_PAGES
     store = SessionDB(order.database)
     if order.trap != "none":
-        store._execute_write(  # pyright: ignore[reportPrivateUsage] -- a pragma is no statement of a store
-            lambda conn: conn.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-        )
+        _set_up_connection(store, lambda conn: conn.pragma("wal_autocheckpoint", CHECKPOINT_PAGES))
     return store
+
+
+def _set_up_connection(store: SessionDB, change: Callable[[apsw.Connection], object]) -> None:
+    """Change the connection that writes, which no statement of a store can."""
+    store._execute_write(change)  # pyright: ignore[reportPrivateUsage]
 
 
 def reporter(pipe: int) -> Callable[[str], None]:
@@ -147,7 +150,7 @@ def trapped_store(
     vfs = TrappedVFS(trap) if order.trap == "file" else None
     store = open_store(order)
     if order.trap == "statement":
-        store.write(lambda c: setattr(c, "exec_trace", trap.statement))
+        _set_up_connection(store, lambda conn: setattr(conn, "exec_trace", trap.statement))
     yield store, trap.reach if order.trap == "statement" else lambda _point: None
     store.close()
     del vfs
