@@ -13,7 +13,7 @@ import pytest
 
 from hermes_core.errors import StoreBusyError, StoreIOError, StoreVersionError
 from hermes_state import SessionDB
-from hermes_state.engines.sqlite import schema
+from hermes_state.engines.sqlite import integrity, schema
 from hermes_state.engines.sqlite.connection import connect, create_file
 from hermes_state.engines.sqlite.presence import alone_with
 from hermes_state.engines.sqlite.repair import Repair, repair, tables_of
@@ -25,29 +25,43 @@ from hermes_state.store import Tx
 PAGE = 4096
 Rows = dict[str, list[tuple[object, ...]]]
 
-ONE_OF_EACH = {
-    "meta": "('note', 'mine')",
+ONE_OF_EACH: dict[str, dict[str, object] | None] = {
+    "meta": {"key": "note"},
     "sessions": None,
     "messages": None,
-    "forgotten": "(4711)",
-    "leases": "('s0', 'holder', 7, 12.5)",
-    "turns": "('t', 's0', 'answered', 'key', 1, 2, 1, NULL, 1.0, 2.0, 3.5, 'tui', 'w', '{}')",
-    "effects": "(5, 't', 1, 'call', 'shell', '{}', 0, 'done', 2, 1.0, 2.0, 3.0)",
-    "inbox": "('telegram', '7', 'm1', '{}', 'turn', 't', 1.0, 2.0)",
-    "outbox": "(9, 't', 'telegram', '7', '', 1, 'hi', 'sent', 1, '8', NULL, 1.0, 2.0, 3.0, 'k', '')",
-    "routes": "('', 'key', 's0', '{}', 1.0)",
-    "usage": "(3, 's0', 't', '', 'model', '', 1, 2, 3, 4, 5, 0.25, 1.0)",
-    "questions": "('q', 't', 'c', 'approval', 'shell', '?', '', '[]', 'pending', NULL, NULL, 1.0, NULL)",
-    "grants": "('', 'shell', 1.0)",
-    "reservations": "(2, 't', 't', '', 5, 99.0, 1.0, 'open', 1.0, NULL)",
-    "drafts": "('t', 'telegram', '7', '9', 1.0)",
-    "people": "('telegram', '42', 'owner', 'Me', '42', 1.0, 'terminal')",
-    "pairings": "('telegram', '43', 'You', '43', 'salt', 'hash', 1.0, 2.0)",
-    "pairing_failures": "('telegram', 2, 0.0)",
-    "partials": "('t', 'half a rep', 1.0)",
-    "workers": "('w', 1.0)",
+    "forgotten": {"message_id": 4711},
+    "leases": {"conversation_id": "s0"},
+    "turns": {"id": "t", "session_id": "s0", "state": "answered", "final_message_id": 2},
+    "effects": {"turn_id": "t", "state": "done"},
+    "inbox": {"platform": "telegram", "message_id": "m1", "outcome": "turn", "turn_id": "t"},
+    "inbox_parts": {"platform": "telegram", "message_id": "m1"},
+    "outbox": {"turn_id": "t", "state": "sent"},
+    "routes": {"session_id": "s0"},
+    "usage": {"session_id": "s0"},
+    "questions": {
+        "turn_id": "t",
+        "kind": "approval",
+        "state": "pending",
+        "answer": None,
+        "ended_at": None,
+    },
+    "grants": {},
+    "reservations": {"state": "open"},
+    "drafts": {"turn_id": "t"},
+    "people": {"role": "owner", "name": "Me"},
+    "pairings": {},
+    "pairing_failures": {},
+    "partials": {"turn_id": "t"},
+    "workers": {},
 }
-"""A row for every table of the schema; those without one are filled through the store."""
+"""A row for every table: the values that matter. Those of None are filled through the store."""
+ANY_VALUE = {"INTEGER": 1, "REAL": 2.5, "TEXT": "[1]"}
+
+
+def row_of(conn: Tx, table: str, values: dict[str, object]) -> dict[str, object]:
+    """Return a row with a value in every column that the schema has today."""
+    columns = conn.tuples(f"SELECT name, type FROM pragma_table_info('{table}')")
+    return {name: ANY_VALUE[type_] for name, type_ in columns} | values
 
 
 def fill(path: Path, sessions: int = 12, messages: int = 40) -> Rows:
@@ -73,7 +87,11 @@ def fill(path: Path, sessions: int = 12, messages: int = 40) -> Rows:
                 conn.run(f"DROP TRIGGER {name}")
             for table, values in ONE_OF_EACH.items():
                 if values is not None:
-                    conn.run(f"INSERT INTO {table} VALUES {values}")
+                    row = row_of(conn, table, values)
+                    marks = ", ".join("?" * len(row))
+                    conn.run(
+                        f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", *row.values()
+                    )
             for _, sql in triggers:
                 conn.run(sql)
 
@@ -318,6 +336,57 @@ def test_a_turn_whose_question_is_lost_ends(tmp_path: Path) -> None:
         assert store.check() == []
         state = "SELECT state FROM turns WHERE id = ?"
         assert store.read(lambda c: c.value(state, waiting.turn_id)) == "failed"
+
+
+def test_rows_that_refer_to_a_lost_row_by_several_columns_go_too(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path, sessions=3)
+    conn = connect(path)
+    conn.pragma("foreign_keys", "off")
+    conn.execute("INSERT INTO inbox_parts SELECT platform, chat_id, 'p', 'lost' FROM inbox")
+    conn.close()
+    result = repair(path)
+    assert result.lost == ["1 row of inbox_parts that belonged to nothing"]
+    with SessionDB(path) as store:
+        assert store.check() == []
+    assert [row[-1] for row in content(path)["inbox_parts"]] == ["m1"]
+
+
+def test_a_column_and_a_table_that_a_new_step_adds_are_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    fill(path, sessions=3)
+    sql = """
+        ALTER TABLE inbox ADD COLUMN added TEXT;
+        ALTER TABLE messages ADD COLUMN added INTEGER NOT NULL DEFAULT 3;
+        CREATE TABLE added (
+            part_id TEXT NOT NULL, number INTEGER NOT NULL, message_id TEXT NOT NULL,
+            chat_id TEXT NOT NULL, platform TEXT NOT NULL, PRIMARY KEY (message_id, number),
+            FOREIGN KEY (platform, chat_id, message_id) REFERENCES inbox ON DELETE CASCADE
+        ) STRICT, WITHOUT ROWID;
+    """
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, schema.Step("m_added", sql)))
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", len(schema.STEPS))
+    integrity._expected.cache_clear()
+    try:
+        with SessionDB(path) as store:
+            store.write(lambda tx: tx.run("UPDATE inbox SET added = 'new'"))
+            store.write(
+                lambda tx: tx.run(
+                    "INSERT INTO added SELECT 'p', 4, message_id, chat_id, platform FROM inbox"
+                )
+            )
+        before = content(path)
+        overwrite(path, *pages_of(path, "usage_time"))
+        assert repaired(path).lost == []
+        after = content(path)
+        assert [(row[1], row[-1]) for row in after["inbox"]] == [("[1]", "new")]
+        for table in ("inbox", "added", "turns"):
+            assert after[table] == before[table]
+        assert {row[-1] for row in after["messages"]} == {3}
+    finally:
+        integrity._expected.cache_clear()
 
 
 HOLDER = """

@@ -4,6 +4,9 @@ A message keeps its session, if only as a head without a name; a conversation ke
 tip; what belongs to nothing any more goes, and is told.
 """
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import apsw
 
 from hermes_core import clock
@@ -160,21 +163,53 @@ class _Lines:
 
 
 def _drop_unfounded(conn: apsw.Connection) -> list[str]:
-    """What belongs to a row that is lost goes too, or forgets it where it may."""
+    """Delete rows that refer to a lost row, or clear the reference where the schema says so."""
     told: list[str] = []
-    references = conn.execute(
-        'SELECT t.name, f."from", f."table", coalesce(f."to", \'id\'), f.on_delete'
-        " FROM sqlite_schema AS t, pragma_foreign_key_list(t.name) AS f WHERE t.type = 'table'"
-        " ORDER BY t.rowid"
-    ).fetchall()
-    for table, column, parent, key, on_delete in references:
-        lost = f"{column} IS NOT NULL AND {column} NOT IN (SELECT {key} FROM {parent})"
+    for table, parent, columns, on_delete in _references(conn):
+        match = " AND ".join(f"parent.{theirs} = child.{ours}" for ours, theirs in columns)
+        present = " AND ".join(f"child.{ours} IS NOT NULL" for ours, _ in columns)
+        lost = f"{present} AND NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {match})"
         if on_delete == "SET NULL":
-            conn.execute(f"UPDATE {table} SET {column} = NULL WHERE {lost}")
+            cleared = ", ".join(f"{ours} = NULL" for ours, _ in columns)
+            conn.execute(f"UPDATE {table} AS child SET {cleared} WHERE {lost}")
         else:
-            conn.execute(f"DELETE FROM {table} WHERE {lost}")
+            conn.execute(f"DELETE FROM {table} AS child WHERE {lost}")
             told += _told(conn, f"{{}} of {table} that belonged to nothing")
     return told
+
+
+class _Reference(NamedTuple):
+    """A foreign key of the schema."""
+
+    table: str
+    parent: str
+    columns: list[tuple[str, str]]
+    """Pairs of a column of the table and the column of the parent that it names."""
+    on_delete: str
+
+
+def _references(conn: apsw.Connection) -> list[_Reference]:
+    """Return the foreign keys of all tables, in the order in which the schema creates the tables."""
+    tables = conn.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid")
+    return [found for (table,) in tables.fetchall() for found in _references_of(conn, table)]
+
+
+def _references_of(conn: apsw.Connection, table: str) -> Iterator[_Reference]:
+    found: dict[int, _Reference] = {}
+    for number, _, parent, ours, theirs, _, on_delete, _ in conn.execute(
+        "SELECT * FROM pragma_foreign_key_list(?) ORDER BY id, seq", (table,)
+    ).fetchall():
+        reference = found.setdefault(number, _Reference(table, parent, [], on_delete))
+        reference.columns.append((ours, theirs))
+    for reference in found.values():
+        if reference.columns[0][1] is None:  # "REFERENCES inbox" means its primary key
+            keys = conn.execute(
+                "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk",
+                (reference.parent,),
+            ).fetchall()
+            ours = [column for column, _ in reference.columns]
+            reference.columns[:] = [(one, key) for one, (key,) in zip(ours, keys, strict=True)]
+        yield reference
 
 
 def _settle_turns(conn: apsw.Connection) -> list[str]:

@@ -540,12 +540,13 @@ def version_of(conn: apsw.Connection) -> int:
     return int(conn.pragma("user_version"))
 
 
-def migrate(conn: apsw.Connection, version: int = SCHEMA_VERSION) -> None:
-    """Take the steps that are missing, all in one transaction.
+def migrate(conn: apsw.Connection, version: int | None = None) -> None:
+    """Take the missing steps up to a version (default: the newest), all in one transaction.
 
     Foreign keys are off meanwhile: a step that rebuilds a table drops the old one, and must not delete
     what refers to it.
     """
+    version = SCHEMA_VERSION if version is None else version
     if version_of(conn) >= version:
         return
     enforced = conn.pragma("foreign_keys")
