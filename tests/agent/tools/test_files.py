@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from hermes_agent.sandbox.child import Child
+from hermes_agent.tools import search_files
 from hermes_agent.tools.patch import TOOL as PATCH
 from hermes_agent.tools.read_file import TOOL as READ
 from hermes_agent.tools.search_files import TOOL as SEARCH
@@ -340,3 +342,56 @@ def test_a_stop_ends_a_search(desk: Desk, tree: Path) -> None:
     stop.set()
     with pytest.raises(Interrupted):
         desk.run(SEARCH, stop, pattern="x")
+
+
+ENDLESS = "a" * 40 + "!"
+"""Takes `(a+)+$` days."""
+
+
+def test_a_regex_that_never_ends_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_files, "_TIMEOUT_S", 1.0)
+    (desk.workspace / "b").write_text(f"{ENDLESS}\n")
+    message = desk.error(SEARCH, pattern="(a+)+$")
+    assert "did not end" in message
+    assert "Simplify the pattern (a+)+$" in message
+
+
+def test_a_search_that_is_given_up_keeps_its_hits(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_files, "_TIMEOUT_S", 5.0)
+    (desk.workspace / "a").write_text("aaa\naa\n")
+    (desk.workspace / "b").write_text(f"{ENDLESS}\n")
+    text = desk.text(SEARCH, pattern="(a+)+$")
+    assert text.startswith("a:1: aaa\na:2: aa\n[the search was given up after 5 s. Simplify")
+
+
+def test_names_and_ignore_rules_cannot_freeze_a_search_either(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_files, "_TIMEOUT_S", 1.0)
+    (desk.workspace / ENDLESS).touch()
+    assert "Simplify" in desk.error(SEARCH, pattern="(a+)+$", names=True)
+    (desk.workspace / ("a" * 200)).touch()
+    (desk.workspace / ".gitignore").write_text("a*" * 30 + "b\n")
+    assert "Simplify" in desk.error(SEARCH, pattern="x", names=True)
+
+
+def test_a_search_imports_nothing_from_the_workspace(desk: Desk) -> None:
+    for name in ("re.py", "json.py", "hermes_agent.py"):
+        (desk.workspace / name).write_text("import os\nos._exit(1)  # evil\n")
+    assert "re.py:2" in desk.text(SEARCH, pattern="evil")
+
+
+def test_a_stop_ends_a_regex_that_never_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    (desk.workspace / "a").write_text(f"{ENDLESS}\n")
+    stop = Stop()
+    send = Child.send
+
+    def send_and_stop(child: Child, data: bytes) -> None:
+        send(child, data)
+        stop.set()
+
+    monkeypatch.setattr(Child, "send", send_and_stop)
+    with pytest.raises(Interrupted):
+        desk.run(SEARCH, stop, pattern="(a+)+$")
