@@ -106,7 +106,7 @@ class SessionDB:
 
     def get_session(self, session_id: str) -> Row | None:
         """All columns of a session."""
-        return self._database.read_one(lambda c: sessions.find(c, session_id))
+        return self.read(sessions.find, session_id)
 
     def check_file(self) -> None:
         """Raise StoreGoneError when the file at its place is not the one that was opened."""
@@ -154,17 +154,8 @@ class SessionDB:
         self, session_id: str, include_ancestors: bool = False, include_inactive: bool = False
     ) -> list[Row]:
         """The messages as a model is shown them; with ancestors, the originals from the start."""
-        door = self._database.read if include_ancestors else self._database.read_one
-        return door(
-            lambda c: messages.as_conversation(
-                c,
-                session_id,
-                include_ancestors=include_ancestors,
-                include_inactive=include_inactive,
-            )
-        )
-
-    # -- lineage -------------------------------------------------------------------------------
+        fn = messages.originals if include_ancestors else messages.as_conversation
+        return self.read(fn, session_id, include_inactive=include_inactive)
 
     # -- lists, search -------------------------------------------------------------------------
 

@@ -81,16 +81,6 @@ class Transactional(Protocol):
         ...
 
 
-class Reading(Transactional, Protocol):
-    """The same, for functions that run a single statement as well."""
-
-    def read_one(
-        self, fn: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `fn`, which runs a single statement."""
-        ...
-
-
 class Store(Transactional, Protocol):
     """A durable store."""
 

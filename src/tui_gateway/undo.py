@@ -25,9 +25,7 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
     Raises RpcError when it cannot be undone: a message to a running turn is part of its exchange.
     """
     store, key = _idle_store(rt, session)
-    originals = history.user_messages(
-        store.read(messages.as_conversation, key, include_ancestors=True)
-    )
+    originals = history.user_messages(store.read(messages.originals, key))
     if not 0 <= ordinal < len(originals):
         raise RpcError(
             OUT_OF_RANGE, f"There is no user message {ordinal}; there are {len(originals)}."

@@ -164,7 +164,7 @@ def transcript(
 ) -> list[Row]:
     """The originals of a conversation, or a page of them; unanswered turns are marked at their end."""
     if limit is None and before_id is None:
-        found = store.read(message_ledger.as_conversation, key, include_ancestors=True)
+        found = store.read(message_ledger.originals, key)
     else:
         found = store.read(message_ledger.page, key, before_id, PAGE if limit is None else limit)
     following = (

@@ -474,7 +474,7 @@ def test_a_request_that_is_too_long_for_the_provider_is_shortened_once_and_sent_
     assert chat.store.read(lineage_ledger.tip, before) == told["session_id"]
     sent = chat.model.requests
     assert len(str(sent[-1].messages)) < len(str(sent[6].messages))
-    whole = chat.store.read(messages.as_conversation, told["session_id"], include_ancestors=True)
+    whole = chat.store.read(messages.originals, told["session_id"])
     assert sum("question" in str(m["content"]) for m in whole) == 6, "the originals stay"
 
 

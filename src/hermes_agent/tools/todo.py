@@ -20,7 +20,7 @@ _EMPTY = "The list is empty."
 
 def current(store: Store, session_id: str) -> str:
     """The list as it stands: the last one in the transcript, also before a compaction."""
-    messages = store.read(message_ledger.as_conversation, session_id, include_ancestors=True)
+    messages = store.read(message_ledger.originals, session_id)
     return next((text for message in reversed(messages) if (text := _list_in(message))), "")
 
 

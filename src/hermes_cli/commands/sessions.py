@@ -106,7 +106,8 @@ def show(app: App, session: str, full: bool, last: int | None) -> None:
     with app.store_to_read() as store:
         session_id = chosen(store, session)
         row = store.read(session_ledger.find, session_id)
-        messages = store.read(message_ledger.as_conversation, session_id, include_ancestors=full)
+        select = message_ledger.originals if full else message_ledger.as_conversation
+        messages = store.read(select, session_id)
         messages += store.read(partials.of_session, session_id)
         turns = _turns(store, session_id, full=full)
     assert row is not None

@@ -8,7 +8,7 @@ from hermes_core.errors import ConversationBusyError, SessionNotFoundError
 from hermes_core.text import one_line, truncate
 from hermes_state.ledger import lineage, sessions
 from hermes_state.ledger.records import conversation_messages, decode, insert_message, texts
-from hermes_state.store import Tx
+from hermes_state.store import Tx, one_statement
 from hermes_state.values import NewMessage, Row
 
 append = insert_message
@@ -61,22 +61,18 @@ def _decoded(row: Row) -> Row:
     return row
 
 
-def as_conversation(
-    tx: Tx,
-    session_id: str,
-    *,
-    include_ancestors: bool = False,
-    include_inactive: bool = False,
-) -> list[Row]:
-    """What the model of this session is shown; with ancestors, what was really said from the start.
-
-    The whole conversation is the originals: a summary and the copies beside it only stand in for them.
-    """
+@one_statement
+def as_conversation(tx: Tx, session_id: str, *, include_inactive: bool = False) -> list[Row]:
+    """Return the messages that the model of this session sees."""
     floor = 0 if include_inactive else 1
-    if not include_ancestors:
-        return _exchange_by_exchange(
-            conversation_messages(tx, "session_id = ? AND active >= ?", (session_id, floor))
-        )
+    return _exchange_by_exchange(
+        conversation_messages(tx, "session_id = ? AND active >= ?", (session_id, floor))
+    )
+
+
+def originals(tx: Tx, session_id: str, *, include_inactive: bool = False) -> list[Row]:
+    """Return the messages from the start of the conversation, without summaries and copies."""
+    floor = 0 if include_inactive else 1
     whole: list[Row] = []
     for position, member in enumerate(lineage.up_to(tx, session_id)):
         own = "kind IN ('message', 'partial')" if position else _ORIGINAL

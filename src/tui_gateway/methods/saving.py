@@ -27,7 +27,7 @@ def save(rt: Runtime, rid: Rid, params: Session) -> Saved:
     del rid
     key = info.key_of(rt.session(params.session_id))
     row = rt.db().read(sessions.find, key)
-    messages = rt.db().read(message_ledger.as_conversation, key, include_ancestors=True)
+    messages = rt.db().read(message_ledger.originals, key)
     if row is None or not messages:
         raise NothingSaidError("There is nothing to save yet.")
     content = {

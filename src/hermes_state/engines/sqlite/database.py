@@ -134,12 +134,6 @@ class Database:
         run = self.run_on_reader if is_one_statement(fn) else self.run_on_snapshot
         return run(lambda conn: fn(SqliteTx(conn), *args, **kwargs))
 
-    def read_one(
-        self, fn: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run `fn`, which runs a single statement."""
-        return self.run_on_reader(lambda conn: fn(SqliteTx(conn), *args, **kwargs))
-
     def within(self, _conversation_id: str) -> Transactional:
         """The same: there is one writer."""
         return self

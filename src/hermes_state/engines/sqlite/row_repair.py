@@ -4,8 +4,7 @@ A message keeps its session, if only as a head without a name; a conversation ke
 tip; what belongs to nothing any more goes, and is told.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import groupby
 
 import apsw
 
@@ -165,12 +164,14 @@ class _Lines:
 def _drop_unfounded(conn: apsw.Connection) -> list[str]:
     """Delete rows that refer to a lost row, or clear the reference where the schema says so."""
     told: list[str] = []
-    for table, parent, columns, on_delete in _references(conn):
-        match = " AND ".join(f"parent.{theirs} = child.{ours}" for ours, theirs in columns)
-        present = " AND ".join(f"child.{ours} IS NOT NULL" for ours, _ in columns)
-        lost = f"{present} AND NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {match})"
+    foreign_keys = conn.execute(_FOREIGN_KEYS).fetchall()
+    for (table, _, parent, on_delete), columns in groupby(foreign_keys, key=lambda row: row[:4]):
+        pairs = [(ours, theirs) for *_, ours, theirs in columns]
+        match = " AND ".join(f"parent.{theirs} = child.{ours}" for ours, theirs in pairs)
+        is_set = " AND ".join(f"child.{ours} IS NOT NULL" for ours, _ in pairs)
+        lost = f"{is_set} AND NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {match})"
         if on_delete == "SET NULL":
-            cleared = ", ".join(f"{ours} = NULL" for ours, _ in columns)
+            cleared = ", ".join(f"{ours} = NULL" for ours, _ in pairs)
             conn.execute(f"UPDATE {table} AS child SET {cleared} WHERE {lost}")
         else:
             conn.execute(f"DELETE FROM {table} AS child WHERE {lost}")
@@ -178,38 +179,13 @@ def _drop_unfounded(conn: apsw.Connection) -> list[str]:
     return told
 
 
-class _Reference(NamedTuple):
-    """A foreign key of the schema."""
-
-    table: str
-    parent: str
-    columns: list[tuple[str, str]]
-    """Pairs of a column of the table and the column of the parent that it names."""
-    on_delete: str
-
-
-def _references(conn: apsw.Connection) -> list[_Reference]:
-    """Return the foreign keys of all tables, in the order in which the schema creates the tables."""
-    tables = conn.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid")
-    return [found for (table,) in tables.fetchall() for found in _references_of(conn, table)]
-
-
-def _references_of(conn: apsw.Connection, table: str) -> Iterator[_Reference]:
-    found: dict[int, _Reference] = {}
-    for number, _, parent, ours, theirs, _, on_delete, _ in conn.execute(
-        "SELECT * FROM pragma_foreign_key_list(?) ORDER BY id, seq", (table,)
-    ).fetchall():
-        reference = found.setdefault(number, _Reference(table, parent, [], on_delete))
-        reference.columns.append((ours, theirs))
-    for reference in found.values():
-        if reference.columns[0][1] is None:  # "REFERENCES inbox" means its primary key
-            keys = conn.execute(
-                "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk",
-                (reference.parent,),
-            ).fetchall()
-            ours = [column for column, _ in reference.columns]
-            reference.columns[:] = [(one, key) for one, (key,) in zip(ours, keys, strict=True)]
-        yield reference
+_FOREIGN_KEYS = """
+    SELECT t.name, f.id, f."table", f.on_delete, f."from",
+        coalesce(f."to", (SELECT name FROM pragma_table_info(f."table") WHERE pk = f.seq + 1))
+    FROM sqlite_schema AS t, pragma_foreign_key_list(t.name) AS f
+    WHERE t.type = 'table' ORDER BY t.rowid, f.id, f.seq
+"""
+"""The columns of every foreign key, beside those of the parent that they refer to."""
 
 
 def _settle_turns(conn: apsw.Connection) -> list[str]:
