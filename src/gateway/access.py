@@ -53,7 +53,8 @@ class Access:
         found = self._named(platform, ids)
         if not found and not source.is_bot:
             found = self._vouched(source, is_trusted=is_trusted)
-        return max(found, key=_RANKS.index, default=None)
+        role = max(found, key=_RANKS.index, default=None)
+        return "guest" if role is not None and source.is_unverified else role
 
     def _named(self, platform: str, ids: Collection[str]) -> list[Role]:
         """Return the roles that a person is given by name."""

@@ -14,6 +14,7 @@ _WHEN_SET = (
     "parent_chat_id",
     "message_id",
     "profile",
+    "is_unverified",
 )
 
 
@@ -46,6 +47,8 @@ class SessionSource:
     role_authorized: bool = False
     """Whether the platform itself vouches for the sender."""
     profile: str | None = None
+    is_unverified: bool = False
+    """Whether anybody could have written under this name: they are a guest then, whoever it names."""
 
     def __post_init__(self) -> None:
         self.scope_id = self.guild_id = self.scope_id or self.guild_id

@@ -259,3 +259,12 @@ def test_a_setup_holds_its_account_and_gives_it_back(fresh: World, api: BotApi) 
     assert _setup(fresh, *_telegram(api, "--no-greet")).returncode == 0
     lock.take()
     lock.release()
+
+
+def test_the_server_that_verifies_senders_of_mail_is_asked_for(fresh: World) -> None:
+    given = ("address=hermes@mail.test", "password=x", "imap_host=127.0.0.1", "imap_port=9")
+    options = [part for one in given for part in ("--set", one)]
+    done = _setup(fresh, "email", *options, "--set", "imap_security=plain", said="\nmx.test\n")
+    assert "trusted_authserv (The server that verifies senders" in done.stdout
+    assert "everybody on email is a guest" in done.stdout
+    assert done.returncode != 0, "nothing listens there"

@@ -34,6 +34,7 @@ smtp_port = {smtp}
 imap_security = "plain"
 smtp_security = "plain"
 find_sent_s = 3.0
+trusted_authserv = "{domain}"
 """
 
 
@@ -46,7 +47,9 @@ def server(world: World) -> Iterator[MailServer]:
             address=HERMES,
             imap=made.imap_port,
             smtp=made.smtp_port,
+            domain=DOMAIN,
         )
+        made.verdict = "dmarc=pass header.from=people.test"
         world.home.config.write_text(text)
         yield made
 

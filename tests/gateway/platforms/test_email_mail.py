@@ -277,11 +277,12 @@ def test_what_is_no_person_is_not(head: str) -> None:
         (["mx.test; dkim=fail header.d=x.test; dkim=pass header.i=@people.test"], True),
         (
             [
-                "mx.test; spf=fail smtp.mailfrom=people.test",
                 "mx.test; dkim=pass header.d=people.test",
+                "mx.test; spf=fail smtp.mailfrom=people.test",
             ],
             True,
         ),
+        (["other.test; dmarc=fail", "mx.test; dmarc=pass header.from=people.test"], True),
         (
             ["mx.test; dmarc=none header.from=people.test; dkim=pass header.d=people.test"],
             True,
@@ -302,6 +303,14 @@ def test_what_is_no_person_is_not(head: str) -> None:
         (["mx.test; dkim=pass header.d=evil.people.test"], False),
         (["mx.test; spf=none (dmarc=pass header.from=people.test)"], False),
         (["mx.test; dmarc=fail", "mx.test; dmarc=pass header.from=people.test"], False),
+        (
+            [
+                "mx.test; spf=fail smtp.mailfrom=people.test; dkim=none",
+                "mx.test; dmarc=pass header.from=people.test",
+            ],
+            False,
+        ),
+        (["mx.test; none", "mx.test; dkim=pass header.d=people.test"], False),
         (['mx.test; spf=fail reason="; dmarc=pass"'], False),
     ],
 )
@@ -310,6 +319,13 @@ def test_a_sender_is_authentic_when_the_trusted_server_says_so(
 ) -> None:
     heads = "".join(f"Authentication-Results: {one}\n" for one in results)
     assert is_authentic(read(f"{heads}From: ann@people.test\n\n"), "mx.test") is is_true
+
+
+@pytest.mark.parametrize("suffix", ["test", "co.uk", "com.br", "github.io", "people.test"])
+def test_the_signature_of_a_domain_above_the_senders_says_nothing(suffix: str) -> None:
+    results = f"dkim=pass header.d={suffix}; spf=pass smtp.mailfrom={suffix}"
+    head = f"Authentication-Results: mx.test; {results}"
+    assert not is_authentic(read(f"{head}\nFrom: ann@victim.{suffix}\n\n"), "mx.test")
 
 
 # -- no mail is too broken --------------------------------------------------------------------------

@@ -37,6 +37,10 @@ _T = TypeVar("_T")
 
 _ADDRESS = re.compile(r"[!-~]+@[A-Za-z0-9.-]+")
 _MAX_PAUSE_S = 30.0
+_UNVERIFIED = (
+    "Senders of mail can be forged, so everybody on email is a guest, owners too. Set trusted_authserv"
+    " in [gateway.platforms.email] to the server that verifies them."
+)
 
 
 class EmailAdapter(BasePlatformAdapter):
@@ -64,6 +68,8 @@ class EmailAdapter(BasePlatformAdapter):
         await self.disconnect()
         self._loop = asyncio.get_running_loop()
         if not is_reconnect:  # mail is accepted also while none can be sent
+            if not self._settings.trusted_authserv:
+                _log.warning(_UNVERIFIED)
             await post.check(self._settings)
         self._stopping = threading.Event()
         self._opening = asyncio.create_task(asyncio.to_thread(self._open, self._stopping))
@@ -127,7 +133,9 @@ class EmailAdapter(BasePlatformAdapter):
             _log.info("The mail %s is not answered: %s.", mail.message_id, reason)
             return None
         known_root = self._threads.root_of(address, mail.references)
-        letter = translate(mail, known_root, Writer(settings.address, settings.name))
+        writer = Writer(settings.address, settings.name)
+        is_verified = bool(settings.trusted_authserv)
+        letter = translate(mail, known_root, writer, is_verified=is_verified)
         self._threads.note(address, mail.message_id, letter.root, mail.subject)
         return letter
 

@@ -40,7 +40,11 @@ class EmailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ] = ""
     mark_seen: Annotated[bool, describe("Mark a mail as read once it was accepted.")] = False
     trusted_authserv: Annotated[
-        str, describe("The server whose Authentication-Results confirm a sender.")
+        str,
+        describe(
+            "The server that verifies senders, as Authentication-Results of received mail names it;"
+            " empty: everybody on email is a guest."
+        ),
     ] = ""
     replies_per_hour: Annotated[
         int, describe("Mails per hour to one address; more wait. Ends loops.", ge=1)
@@ -97,6 +101,7 @@ MANIFEST = Manifest(
         "EMAIL_PASSWORD": "password",
         "EMAIL_IMAP_HOST": "imap_host",
         "EMAIL_SMTP_HOST": "smtp_host",
+        "EMAIL_TRUSTED_AUTHSERV": "trusted_authserv",
     },
     extra="email",
     greets_strangers=False,  # senders are forged, and machines write

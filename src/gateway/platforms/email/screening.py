@@ -56,27 +56,29 @@ def _reason_of_machines(mail: Mail, address: str) -> str:
 def is_authentic(mail: Mail, authserv: str) -> bool:
     """Return whether the receiving server confirms the sender of a mail.
 
-    The uppermost result of each method counts: a server writes above what the sender wrote. DMARC
-    decides where the sender's domain has it; else SPF or DKIM must have passed for that domain.
+    Only the topmost header of that server counts: it writes above what the sender wrote. DMARC decides
+    where the sender's domain has it; else SPF or DKIM must have passed for exactly that domain. A domain
+    above it could be a public suffix, and every list of those is incomplete.
     """
     domain = mail.sender[0].rpartition("@")[2]
-    results: dict[str, list[tuple[str, str]]] = {}
-    for header in mail.headers("Authentication-Results"):
-        found = list(_results(str(header), authserv))
-        for method in {method for method, _, _ in found} - results.keys():
-            results[method] = [(result, about) for name, result, about in found if name == method]
-    dmarc = results.get("dmarc", [])
+    headers = (_parts(str(header)) for header in mail.headers("Authentication-Results"))
+    _, *parts = next((found for found in headers if found[0] == authserv.lower()), [""])
+    results = list(_results(parts))
+    dmarc = [(result, about) for method, result, about in results if method == "dmarc"]
     if any(result != "none" for result, _ in dmarc):
         return any(result == "pass" and about in ("", domain) for result, about in dmarc)
-    checked = [*results.get("spf", []), *results.get("dkim", [])]
-    return any(result == "pass" and _is_aligned(domain, about) for result, about in checked)
+    checked = [(result, about) for method, result, about in results if method in ("spf", "dkim")]
+    return ("pass", domain) in checked
 
 
-def _results(header: str, authserv: str) -> Iterator[tuple[str, str, str]]:
-    """Yield methods, results and their domains, if the header is from that server."""
+def _parts(header: str) -> list[str]:
+    """Return the name of the server that wrote a header, and its results."""
     server, *parts = _without_comments(" ".join(header.split()).lower()).split(";")
-    if not server.split() or server.split()[0] != authserv.lower():
-        return
+    return [server.split()[0] if server.split() else "", *parts]
+
+
+def _results(parts: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield methods, results and their domains."""
     for part in parts:
         found = _RESULT.match(part.strip())
         if found:
@@ -92,7 +94,3 @@ def _without_comments(text: str) -> str:
     while count:
         text, count = _COMMENT.subn(" ", text)
     return "" if set(text) & set('()"') else text
-
-
-def _is_aligned(domain: str, about: str) -> bool:
-    return bool(about) and (domain == about or domain.endswith(f".{about}"))

@@ -22,10 +22,13 @@ class Letter(NamedTuple):
     """The first mail of its thread."""
 
 
-def translate(mail: Mail, known_root: str | None, us: Writer) -> Letter:
+def translate(
+    mail: Mail, known_root: str | None, us: Writer, *, is_verified: bool = False
+) -> Letter:
     """Translate a mail; `known_root` is the thread that it continues, if we took part in it.
 
-    Our own text in such a thread is left out: it is in the conversation.
+    Our own text in such a thread is left out: it is in the conversation. `is_verified`: a trusted server
+    has confirmed the sender.
     """
     address, name = mail.sender
     root = known_root or (mail.references or [mail.message_id])[0]
@@ -48,6 +51,7 @@ def translate(mail: Mail, known_root: str | None, us: Writer) -> Letter:
             thread_id=root,
             chat_topic=mail.subject or None,
             message_id=mail.message_id,
+            is_unverified=not is_verified,
         ),
         message_id=mail.message_id,
         files=[IncomingFile(file.name, at_hand(file.content)) for file in files],
