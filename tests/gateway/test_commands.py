@@ -671,7 +671,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
         "/search milk": "user: remember the >>>milk<<<",
         "/usage": "scripted: 1 call",
         "/model": "/model NAME switches the model",
-        "/approve": "No question waits",
+        "/approve": "There is no open question.",
         "/branch": "This is a copy",
         "/resume Shopping": "You are in 'Shopping #2' now",
         "/retry": "There is no model to ask.",

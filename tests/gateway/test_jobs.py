@@ -63,7 +63,7 @@ def test_what_a_job_asks_is_not_answered_from_other_chats(world: World) -> None:
         world.platform.say("a", "/background clean up")
         world.wait_for_text("a", "Allow this command?")
         world.platform.say("b", "/approve", user="u2")
-        world.wait_for_text("b", "No question waits")
+        world.wait_for_text("b", "There is no open question.")
 
 
 def test_what_a_job_wants_to_know_is_answered_by_a_reply_and_nothing_else(world: World) -> None:

@@ -11,6 +11,7 @@ from hermes_core.paths import Home
 from hermes_state.ledger import turns
 from hermes_state.values import NewSession
 from tests.rpc.serving import PATIENCE_S, Inside, World
+from tests.support.faults import eventually
 from tests.support.plugins import DEADLY, enable
 
 Told = list[tuple[str, str]]
@@ -58,7 +59,10 @@ def test_a_first_prompt_that_is_stopped_before_it_runs_has_begun_its_conversatio
     client.event("message.complete", status="interrupted")
     quiet.release()
     client.event("session.info", running=False)
+    eventually(lambda: bool(told), "the hook, which an interrupt does not wait for")
     assert [session_id for session_id, _ in told] == [opened["stored_session_id"]]
+    client.say(sid, "now")
+    assert len(told) == 1
 
 
 def test_a_first_prompt_of_a_process_that_is_gone_begins_its_conversation(

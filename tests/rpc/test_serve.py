@@ -69,7 +69,7 @@ def test_serve_says_where_it_listens_and_serves_until_ctrl_c(world: World) -> No
         client.close()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
-    with pytest.raises(ConfigError, match="Start one: hermes serve"):
+    with pytest.raises(ConfigError, match="Start one with: hermes serve"):
         attach.find(world.home)
 
 

@@ -94,7 +94,7 @@ def test_a_needless_shortening_tells_the_real_size(client: Inside, model: Script
     client.say(sid, "a question of a few words")
     client.event("session.info", running=False)
     told = client.call("session.compress", session_id=sid)
-    assert told["summary"]["headline"] == "Nothing to shorten yet."
+    assert told["summary"]["headline"] == "Nothing to compact yet."
     assert told["before_tokens"] == told["after_tokens"] > 0
     told = client.call("slash.exec", session_id=sid, command="/compact")
     assert told["output"] == "There is nothing to compact yet."

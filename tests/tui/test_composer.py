@@ -477,7 +477,7 @@ async def test_enter_while_reading_sends_nothing_that_was_left_in_the_composer(
 async def test_a_question_mark_in_an_empty_composer_shows_the_keys(ui: Interface) -> None:
     await ui.press("?")
     await ui.until(lambda: isinstance(ui.app.screen, HelpScreen))
-    await ui.until(lambda: "What was typed before" in ui.picture())
+    await ui.until(lambda: "Input history" in ui.picture())
     await ui.press("escape")
     ui.type("why")
     await ui.press("?")

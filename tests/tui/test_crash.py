@@ -140,10 +140,13 @@ async def test_a_call_that_a_death_cut_off_is_seen_when_its_turn_has_ended(
 async def test_a_prompt_that_waited_stands_above_its_reply_after_a_death(ui: Interface) -> None:
     await killed_with_prompts_waiting(ui)
     live = ui.app.session.conversation.live_id
-    turn_view = ui.app.chat.turn_view
-    turn_view.post_message(TurnEnded(live, "This takes a while"))
-    turn_view.post_message(TurnStarted(live, "turn of one", "one", is_recovered=True))
-    turn_view.post_message(ReplyDelta(live, "The answer to one."))
+    for event in (
+        TurnEnded(live, "This takes a while"),
+        TurnStarted(live, "turn of one", "one", is_recovered=True),
+        ReplyDelta(live, "The answer to one."),
+    ):
+        event.connection = ui.app.tabs.connection
+        ui.app.chat.turn_view.post_message(event)
     await ui.until(lambda: ui.replies[-1] == "The answer to one.")
     shown = [e.text for e in ui.entries if isinstance(e, UserMessage | Reply)]
     assert shown[-3:] == ["This takes a while", "one", "The answer to one."]

@@ -130,7 +130,7 @@ def test_what_is_to_be_opened_is_not_taken_before_another_command(
         check=False,
     )
     assert done.returncode == 2
-    assert "goes after the command" in done.stderr
+    assert "Put these options after the command." in done.stderr
 
 
 def test_it_leaves_when_its_terminal_goes_away_without_a_signal(
