@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from gateway import preflight
+from gateway.preflight import ask_for_start
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
@@ -207,7 +207,7 @@ def test_a_gateway_that_could_not_start_again_does_not_restart_and_says_why(
         world.wait_for_text("a", "You said: still there?")
         assert inside.runner._exit_reason is None
         world.home.config.write_text(sound)
-        preflight.ask_for_start()
+        ask_for_start()
 
 
 def test_a_restart_knows_the_platforms_of_plugins_that_were_enabled_since_the_start(
@@ -227,7 +227,7 @@ def register(ctx):
             table = f"\n[gateway.platforms.{name}]\naddress = 'unix:/nowhere'\n"
             world.home.config.write_text(sound + table)
             with nullcontext() if is_known else pytest.raises(ConfigError, match="'pigon'"):
-                preflight.ask_for_start()
+                ask_for_start()
         assert "pigeon" not in plugins.loaded(), "nothing of it runs before the restart"
 
 

@@ -73,9 +73,9 @@ def _title_stored(rt: Runtime, params: Title) -> Titled:
     return {"pending": False, "title": cleaned, "session_key": key}
 
 
-def _clean(rt: Runtime, cleaned: str) -> str:
+def _clean(rt: Runtime, title: str) -> str:
     try:
-        cleaned = titles.clean(cleaned)
+        cleaned = titles.clean(title)
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
     if not cleaned:

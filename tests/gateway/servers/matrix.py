@@ -268,10 +268,10 @@ class LossyProxy(Proxy):
     def find(self) -> None:
         self._lost, self._trap = b"", None
 
-    def _spring(self, trap: Any, one: Any) -> None:
+    def _spring(self, trap: Any, connection: Any) -> None:
         if self._lost:
             self.cut_before_response(self._lost)
-        super()._spring(trap, one)
+        super()._spring(trap, connection)
 
 
 @pytest.fixture
