@@ -13,6 +13,7 @@ from hermes_agent.sandbox.sandboxes import Host, Job
 from hermes_agent.testing.scripted import PATIENCE_S, call
 from hermes_agent.tools import execute_code, terminal
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
+from hermes_agent.tools.registry import default_tools
 from hermes_agent.turn.events import QuestionAsked, ToolStarted
 from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
 from hermes_state import SessionDB
@@ -239,3 +240,13 @@ def test_a_command_that_was_allowed_to_leave_the_sandbox_leaves_it(
     record, answer = chat.agent.sink, answering(store, "once")
     chat.agent.sink = lambda event: (record(event), answer(event))[0]
     assert run_in(Watched(), chat) == [False]
+
+
+@pytest.mark.parametrize(("name", "more"), [("read_file", {}), ("write_file", {"content": "x"})])
+def test_an_impossible_path_fails_the_call_and_not_the_turn(
+    make_chat: MakeChat, name: str, more: dict[str, str]
+) -> None:
+    tools = [tool for tool in default_tools(settings()) if tool.name == name]
+    chat = make_chat([call(name, path="a\0b", **more), "ok"], tools)
+    assert chat.say()["final_response"] == "ok"
+    assert "not a valid path" in chat.transcript()[2][1]

@@ -1,5 +1,8 @@
 """Which command lines, paths and pieces of code need a person's yes."""
 
+import contextlib
+import errno
+import os
 import shlex
 from pathlib import Path
 
@@ -8,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_agent.approval.danger import Danger, of_code, of_command, of_path
+from hermes_core.errors import ToolError
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.promise("P7")
@@ -840,3 +844,35 @@ def test_dangerous_code_is_told_by_kind(kind: str, source: str) -> None:
 @given(st.text(alphabet="import os.syetm('rf/)\n =x\"", max_size=60))
 def test_any_code_at_all_is_judged_without_an_error(source: str) -> None:
     of_code(source, WORKSPACE, WORKSPACE, HOME)
+
+
+ODD_PATHS = ["a\0b", "/\0", "\ud800", "x" * 5000, "a/" * 3000, "~nobody/x", "/proc/1/ns/net"]
+
+
+@pytest.mark.parametrize("path", ODD_PATHS)
+def test_odd_paths_are_judged_or_refused(path: str) -> None:
+    for judge in (
+        lambda: of_path(path, WORKSPACE, WORKSPACE, HOME, writing=True),
+        lambda: dangers(f"rm -rf '{path}'"),
+        lambda: dangers(f"bash '{path}'"),
+        lambda: of_code(f"open({path!r})", WORKSPACE, WORKSPACE, HOME),
+    ):
+        with contextlib.suppress(ToolError):
+            judge()
+
+
+def test_a_link_that_may_not_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to("/proc/1/ns/net")
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "readlink", refuse)
+    for judge in (
+        lambda: of_path("link", tmp_path, tmp_path, HOME, writing=False),
+        lambda: of_command("cat link", tmp_path, tmp_path, HOME),
+    ):
+        with pytest.raises(ToolError, match="cannot be followed: Permission denied"):
+            judge()

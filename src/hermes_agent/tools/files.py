@@ -17,13 +17,13 @@ _BINARY_PROBE = 8_192
 
 def resolve(bench: ToolContext, path: str) -> Path:
     """The file that is meant, every link followed; relative paths start where commands start."""
-    if not path or "\0" in path:
-        raise ToolError(f"{path!r} is not a valid path.", fix="Give the path of a file.")
+    if not path:
+        raise ToolError("'' is not a valid path.", fix="Give the path of a file.")
     meant = Path(os.path.normpath(bench.cwd / places.expand(path)))
     place = places.place_of(bench.workspace, bench.home.root)
     if places.is_temporary(str(meant), place):  # what confined commands see there is their own
         meant = bench.processes.sandbox.real(meant, bench.workspace)
-    return Path(os.path.realpath(meant))
+    return Path(places.resolve(str(meant), "/"))
 
 
 def display_name(bench: ToolContext, path: Path) -> str:

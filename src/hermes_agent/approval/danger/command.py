@@ -305,7 +305,7 @@ class _Examiner:
             self.danger("destructive", f"Deletes {what}.", f"terminal:rm {path}")
             return
         self._add(places.of_write(path, self._place))
-        if recursively and Path(path).name not in _MADE_ANEW and not Path(path).is_file():
+        if recursively and Path(path).name not in _MADE_ANEW and not os.path.isfile(path):  # noqa: PTH113 -- never raises
             self.danger("destructive", f"Deletes {path} and all below it.", "terminal:rm -r")
 
     def runs(self, words: Sequence[Value], *, is_fed: bool = False) -> None:
@@ -336,7 +336,7 @@ class _Examiner:
             self.doubt("Runs a script that is only known when it runs.")
             return
         paths = list(self._paths(value))
-        missing = not any(Path(path).exists() for path in paths)
+        missing = not any(map(os.path.exists, paths))
         if self._state.written.intersection(paths) or (missing and self._state.commands):
             self.doubt(f"Runs {value.display_text}, which is not there yet to be looked into.")
         for path in paths:

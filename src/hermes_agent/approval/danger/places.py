@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_agent.approval.danger.kinds import Danger
+from hermes_core.errors import ToolError
 
 _SECRET_FOLDERS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".password-store", ".config/gcloud", ".config/gh",
@@ -80,10 +81,18 @@ def of_path(
 
 
 def resolve(path: str, cwd: str) -> str:
-    """The absolute path that is meant, every link followed; `~` is the person's home."""
+    """The absolute path that is meant, every link followed; `~` is the person's home.
+
+    Raises ToolError for what is not a path, and for links that we may not read, as in /proc of others.
+    """
     meant = os.path.normpath(Path(cwd) / expand(path))
-    # A stream's name is a link into /proc, which says nothing.
-    return meant if _is_harmless_device(meant) else os.path.realpath(meant)
+    try:
+        # A stream's name is a link into /proc, which says nothing.
+        return meant if _is_harmless_device(meant) else os.path.realpath(meant)
+    except OSError as error:
+        raise ToolError(f"{path} cannot be followed: {error.strerror}.") from error
+    except ValueError as error:  # NUL, or a lone surrogate
+        raise ToolError(f"{path!r} is not a valid path.", fix="Give the path of a file.") from error
 
 
 def expand(path: str) -> str:
@@ -116,7 +125,7 @@ def of_write(path: str, place: Place) -> list[Danger]:
     if _starts_something(path):
         return [Danger("privilege", f"Changes {path}, which other programs run", f"write:{path}")]
     if is_inside(path, place):
-        if is_secret(path, place) and Path(path).exists():
+        if is_secret(path, place) and os.path.lexists(path):
             return [Danger("secrets", f"Changes {path}, which may hold secrets", f"write:{path}")]
         return []
     if is_of_system(path):
@@ -173,7 +182,9 @@ def secret_places(place: Place) -> list[str]:
 
 def holds_secrets_below(path: str, place: Place) -> bool:
     """Return whether going through this folder would go through secrets too."""
-    return any(is_under(secret, path) and Path(secret).exists() for secret in secret_places(place))
+    return any(
+        is_under(secret, path) and os.path.lexists(secret) for secret in secret_places(place)
+    )
 
 
 def is_of_system(path: str) -> bool:
