@@ -28,7 +28,7 @@ _LASTING_CHATS = 280
 _TURNS_EACH = 100
 """In half of them a conversation has filled the model's window, and grows no more."""
 _IN_FLIGHT = 32
-_PATIENCE_S = 600.0
+_TIMEOUT_S = 600.0
 _REPLY = re.compile(r"You said: (\d+) of (\S+)\.")
 _MODEL = "bench.gateway_model"
 
@@ -57,9 +57,7 @@ class Chats:
         return len(self._server.attempts)
 
     def wait_for_replies(self, number: int) -> None:
-        self._server.wait_until(
-            lambda: self.reply_count >= number, f"{number} replies", _PATIENCE_S
-        )
+        self._server.wait_until(lambda: self.reply_count >= number, f"{number} replies", _TIMEOUT_S)
 
     def faults(self) -> list[str]:
         """What is wrong with the replies: lost, doubled, mixed, out of order, or not a reply."""
@@ -144,7 +142,7 @@ def recovery(bench: ToolContext) -> list[Result]:
                 first.wait_until_up()
                 spoken.say(pending)
                 platform.wait_until(
-                    lambda: not platform.unacknowledged(), "the messages to be taken", _PATIENCE_S
+                    lambda: not platform.unacknowledged(), "the messages to be taken", _TIMEOUT_S
                 )
         (home / "config.toml").write_text(settings)
         with Gateway(home) as second:

@@ -22,7 +22,7 @@ from gateway.source import SessionSource
 from hermes_core import config
 
 _MESSAGE = "Could you look at this for me, please? It is about number {}."
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 
 
 async def accept(
@@ -42,7 +42,7 @@ async def accept(
     raw_round = partial(_commits, bare, messages, rate)
     limit = [await run_blocking(raw_round) for _ in range(rounds - rounds // 2)]
     await _paced(house, range(-chats, 0), rate / 2, chats)  # a first message makes its conversation
-    await run_blocking(partial(house.lanes.wait_until_idle, _PATIENCE_S))
+    await run_blocking(partial(house.lanes.wait_until_idle, _TIMEOUT_S))
     ours = [
         await _paced(house, range(number * messages, (number + 1) * messages), rate, chats)
         for number in range(rounds)

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import rpc
 
 TOKEN = "a-token-for-the-bench-0123456789"
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 _LOOK_EVERY_S = 0.05
 _numbers = itertools.count()
 
@@ -54,13 +54,13 @@ class Gateway:
 
     def wait_until_up(self) -> "Gateway":
         """Wait for it to say that it is; raises RuntimeError."""
-        if not self._is_up.wait(_PATIENCE_S) or not self.up_at:
+        if not self._is_up.wait(_TIMEOUT_S) or not self.up_at:
             raise RuntimeError(f"the gateway does not come up: {self._last_words}")
         return self
 
     def wait_for_api(self, port: int) -> "Gateway":
         """Wait until its API answers; raises RuntimeError."""
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + _TIMEOUT_S
         while not _answers(port):
             if time.monotonic() > end or self._child.poll() is not None:
                 raise RuntimeError(f"the API does not answer: {self._last_words}")
@@ -103,7 +103,7 @@ class Client:
     """One client of the API, on one connection."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE_S)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
 
     def ask(self, text: str) -> None:
         """Have something answered, in a conversation of its own; raises RuntimeError."""
@@ -122,7 +122,7 @@ class Client:
 
 
 def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE_S)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200

@@ -10,7 +10,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".venv-peer"
-_PATIENCE_S = 600
+_TIMEOUT_S = 600
 
 
 class PeerError(RuntimeError):
@@ -50,10 +50,10 @@ def _run(command: list[str], extra: dict[str, str] | None = None) -> str:
     try:
         done = subprocess.run(
             command, cwd=ROOT, env={**kept, **(extra or {})}, capture_output=True, text=True,
-            timeout=_PATIENCE_S if extra else None, check=False,
+            timeout=_TIMEOUT_S if extra else None, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise PeerError(f"took longer than {_PATIENCE_S} s") from error
+        raise PeerError(f"took longer than {_TIMEOUT_S} s") from error
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["no message"]
         raise PeerError(said[-1])

@@ -16,7 +16,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_PATIENCE_S = 120.0
+_TIMEOUT_S = 120.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -81,7 +81,7 @@ class Server:
 
     def _wait(self, found: Callable[[], Json | None]) -> Json:
         with self._news:
-            got = self._news.wait_for(found, _PATIENCE_S)
+            got = self._news.wait_for(found, _TIMEOUT_S)
         if got is None:
             raise RuntimeError("the server does not answer")
         return got

@@ -27,7 +27,7 @@ _EMPTY = [sys.executable, "-c", "from textual.app import App; App().run()"]
 _LINES, _COLUMNS = 24, 80
 _LAST_LINE = f"\x1b[{_LINES};1H".encode()
 """Where the last line of a whole frame begins."""
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _TOKENS_A_SECOND = 200
 _PARAGRAPH = 50
 
@@ -64,7 +64,7 @@ class Screen:
 
     def wait(self, wanted: bytes) -> float:
         """Read until something was written; returns the seconds since the start."""
-        end = time.perf_counter() + _PATIENCE_S
+        end = time.perf_counter() + _TIMEOUT_S
         start = len(self.written)
         while wanted not in self.written[max(0, start - len(wanted)) :]:
             ready, _, _ = select.select([self._master], [], [], end - time.perf_counter())

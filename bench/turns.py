@@ -112,7 +112,7 @@ def _recorded_body(folder: Path) -> bytes:
     """The request that a turn makes, byte for byte."""
     with ScriptedServer([say("hi")]) as server, SessionDB(folder / "one.db") as store:
         _agent(store, _model(server.openai_url), folder).run_conversation(_QUESTION)
-        return server.asked[0].body
+        return server.model_requests[0].body
 
 
 def hello(bench: ToolContext) -> list[Result]:

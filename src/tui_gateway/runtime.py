@@ -140,7 +140,7 @@ class Renderer(Protocol):
     """Makes text for a terminal of a reply that comes in pieces."""
 
     def feed(self, text: str) -> str | None:
-        """What can be shown by now, or None."""
+        """Return what can be shown by now, or None."""
         ...
 
 

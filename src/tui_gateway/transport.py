@@ -132,7 +132,7 @@ class Queued:
         return not is_full
 
     def _weight(self, data: bytes) -> int:
-        """What a frame counts for: one that is larger than all others may be still goes out."""
+        """Return the size of a frame for the limit; a single frame above the limit is still sent."""
         return min(len(data), self._limit // _LARGEST_SHARE)
 
     def _join(self, key: object, params: Frame) -> int:

@@ -10,7 +10,7 @@ from hermes_agent.approval.danger import Danger
 from hermes_agent.approval.gate import Permit
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Host, Job
-from hermes_agent.testing.scripted import PATIENCE_S, call
+from hermes_agent.testing.scripted import TIMEOUT_S, call
 from hermes_agent.tools import execute_code, terminal
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_agent.tools.registry import default_tools
@@ -138,7 +138,7 @@ def test_a_question_can_be_answered_through_another_process_of_the_store(
     with SessionDB(store.path) as elsewhere:
         assert [q["id"] for q in elsewhere.read(questions.pending)] == [asked.question_id]
         elsewhere.write(questions.answer, asked.question_id, "once", by="telegram")
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert len(tool.runs) == 1
     assert chat.hooks.of("on_approval_answered")[0]["answered_by"] == "telegram"
 
@@ -150,7 +150,7 @@ def test_a_stop_takes_a_question_back(make_chat: MakeChat) -> None:
     thread.start()
     chat.sink.wait_for(QuestionAsked)
     chat.agent.interrupt()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert chat.states() == ["interrupted"]
     assert chat.store.read(questions.pending) == []
     assert tool.runs == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
+from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, silence
 from hermes_state import SessionDB
 from tests.agent.conftest import MakeChat, RecordingHooks, close_agent
 
@@ -78,8 +78,8 @@ def test_an_end_in_the_middle_of_a_turn_keeps_what_was_streamed(make_chat: MakeC
     chat = make_chat([silence(quiet, after="I was say")])
     thread = threading.Thread(target=chat.say, daemon=True)
     thread.start()
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     close_agent(chat.agent, "cli_close")
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert chat.transcript()[-1] == ("assistant", "I was say")
     assert chat.states() == ["interrupted"]

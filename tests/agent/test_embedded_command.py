@@ -18,7 +18,7 @@ from hermes_cli.commands.model_pull import Bar
 from hermes_core.paths import Home
 from tests.agent.test_embedded_pull import OWN
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_person_on_a_terminal_is_asked_first(home: Home) -> None:
     )
     os.close(theirs)
     os.write(ours, b"n\n")
-    assert process.wait(PATIENCE_S) == 130
+    assert process.wait(TIMEOUT_S) == 130
     said = b""
     with suppress(OSError):  # what a terminal says when nobody is left at its other end
         while more := os.read(ours, 10_000):

@@ -37,7 +37,7 @@ from hermes_core.errors import (
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 HEAD = "You are a helpful assistant. " + "Be kind and short. " * 40
 
 pytestmark = pytest.mark.servers
@@ -156,8 +156,8 @@ def test_it_stops_while_it_reads_a_long_prompt(file: Path, tmp_path: Path) -> No
     thread.start()
     assert reading.wait(60)  # it has to be loaded first
     stop.set()
-    assert ended.wait(PATIENCE_S)
-    thread.join(PATIENCE_S)
+    assert ended.wait(TIMEOUT_S)
+    thread.join(TIMEOUT_S)
     assert list((tmp_path / "cache").glob("*.slot")) == []
     assert ask(model, "Hi.").text
 
@@ -174,7 +174,7 @@ def test_two_at_once_are_served_one_after_the_other(model: EmbeddedModel) -> Non
     replies: list[str] = []
 
     def one() -> None:
-        together.wait(PATIENCE_S)
+        together.wait(TIMEOUT_S)
         replies.append(ask(model, "Say hello.").text)
 
     threads = [threading.Thread(target=one) for _ in range(2)]
@@ -201,8 +201,8 @@ def test_closing_ends_an_answer_that_is_under_way(file: Path, tmp_path: Path) ->
     thread.start()
     assert begun.wait(60)
     one.close()
-    assert ended.wait(PATIENCE_S)
-    thread.join(PATIENCE_S)
+    assert ended.wait(TIMEOUT_S)
+    thread.join(TIMEOUT_S)
 
 
 def test_there_is_one_engine_for_a_file(file: Path) -> None:

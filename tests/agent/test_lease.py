@@ -10,7 +10,7 @@ import pytest
 
 from hermes_agent import lease
 from hermes_agent.lease import LeaseRenewer
-from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_agent.testing.scripted import TIMEOUT_S
 from hermes_state import SessionDB
 from hermes_state.ledger import leases
 from tests.support.faults import disk_full_at, eventually
@@ -72,7 +72,7 @@ def test_whoever_loses_a_lease_is_told_once_and_the_others_are_renewed(store: Se
     renewer.add(store, lost, lose)
     renewer.add(store, kept, lambda: losses.append("b"))
     store.write(leases.take_over, "a", lost.holder, "somebody:1:1:1")
-    assert is_lost.wait(PATIENCE_S)
+    assert is_lost.wait(TIMEOUT_S)
     at = "SELECT expires_at FROM leases WHERE conversation_id = 'b'"
     before = store.read(lambda c: c.value(at))
     eventually(lambda: store.read(lambda c: c.value(at)) > before, "a renewal")

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_agent.models.base import Facts, Usage
 from hermes_agent.testing.scripted import (
-    PATIENCE_S,
+    TIMEOUT_S,
     Quiet,
     call,
     fail,
@@ -51,7 +51,7 @@ def in_background(chat: Chat, text: str = "hello") -> tuple[threading.Thread, li
 
 
 def joined(thread: threading.Thread) -> None:
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert not thread.is_alive(), "the turn did not come back"
 
 
@@ -129,7 +129,7 @@ def test_calls_that_only_read_run_at_the_same_time(make_chat: MakeChat) -> None:
     meeting = threading.Barrier(2)
 
     def meet(args: Args, _call: Call) -> str:
-        meeting.wait(PATIENCE_S)
+        meeting.wait(TIMEOUT_S)
         return f"met {args['n']}"
 
     tool = Counting(read_only=True, then=meet)
@@ -236,7 +236,7 @@ def test_a_silent_model_can_be_stopped_and_what_it_said_is_kept(make_chat: MakeC
     quiet = Quiet()
     chat = make_chat([silence(quiet, after="I was about to")])
     thread, told = in_background(chat)
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     chat.agent.interrupt()
     joined(thread)
     assert told[0]["interrupted"]
@@ -251,7 +251,7 @@ def test_what_was_streamed_is_kept_when_nothing_more_comes(make_chat: MakeChat) 
     quiet = Quiet()
     chat = make_chat([silence(quiet, after="Once upon a time")])
     thread, _ = in_background(chat)
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
 
     def is_kept() -> bool:
         found = chat.store.read(partial_ledger.of_session, chat.agent.session_id)
@@ -277,7 +277,7 @@ def test_a_store_that_cannot_keep_what_is_streamed_does_not_stop_the_reply(
 
     monkeypatch.setattr(partial_ledger, "keep", full)
     thread, told = in_background(chat)
-    assert asked.wait(PATIENCE_S)
+    assert asked.wait(TIMEOUT_S)
     quiet.release()
     joined(thread)
     assert told[0]["final_response"] == "All of it."
@@ -290,12 +290,12 @@ def test_nothing_is_noted_of_a_step_that_is_over() -> None:
 
     def note(text: str) -> None:
         noting.set()
-        may_end.wait(PATIENCE_S)
+        may_end.wait(TIMEOUT_S)
         noted.append(text)
 
     with reply.step(note):
         reply.receive(TextDelta("one"))
-        assert noting.wait(PATIENCE_S)
+        assert noting.wait(TIMEOUT_S)
         reply.receive(TextDelta(" two"))
         may_end.set()
     assert noted[0] == "one", "what was being noted is noted when the step ends"
@@ -311,7 +311,7 @@ def test_a_call_that_was_stopped_or_failed_counts_although_nothing_limits_it(
     quiet = Quiet()
     chat = make_chat([silence(quiet), fail(ModelError("gone")), "Here."], facts=PRICED)
     thread, told = in_background(chat)
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     chat.agent.interrupt()
     joined(thread)
     assert told[0]["api_calls"] == 1
@@ -336,7 +336,7 @@ def test_a_stop_in_a_tool_leaves_no_call_without_a_result(make_chat: MakeChat) -
     steps = [together(call("count", n=1), call("count", n=2))]
     chat = make_chat(steps, [tool.tool()])
     thread, told = in_background(chat)
-    assert inside.wait(PATIENCE_S)
+    assert inside.wait(TIMEOUT_S)
     chat.agent.interrupt()
     joined(thread)
     assert told[0]["interrupted"]
@@ -353,12 +353,12 @@ def test_a_tool_that_hears_the_stop_hands_in_what_it_has(make_chat: MakeChat) ->
         heard = threading.Event()
         with call_.stop.undoing(heard.set):
             inside.set()
-            assert heard.wait(PATIENCE_S)
+            assert heard.wait(TIMEOUT_S)
         return "half of it"
 
     chat = make_chat([call("count")], [Counting(then=listen).tool()])
     thread, _ = in_background(chat)
-    assert inside.wait(PATIENCE_S)
+    assert inside.wait(TIMEOUT_S)
     chat.agent.interrupt()
     joined(thread)
     assert chat.transcript()[-1] == ("tool", "half of it")
@@ -369,7 +369,7 @@ def test_a_tool_that_overruns_its_time_is_left_behind(make_chat: MakeChat) -> No
     def hang(_args: Args, call_: Call) -> str:
         heard = threading.Event()
         with call_.stop.undoing(heard.set):
-            heard.wait(PATIENCE_S)
+            heard.wait(TIMEOUT_S)
         return "timed out, but tidy"
 
     tool = Counting(then=hang, options={"timeout_s": 0.01})

@@ -2,7 +2,7 @@
 
 import threading
 
-from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_agent.testing.scripted import TIMEOUT_S
 from hermes_agent.turn.events import TextDelta
 from hermes_agent.turn.partial_reply import PartialReply, Writer
 from tests.support.faults import eventually
@@ -25,7 +25,7 @@ def test_the_thread_ends_when_nothing_is_streamed_and_starts_again() -> None:
 
         writer.add(reply, store)
         reply.receive(TextDelta(text))
-        assert is_stored.wait(PATIENCE_S)
+        assert is_stored.wait(TIMEOUT_S)
         writer.remove(reply)
         eventually(lambda: not set(_threads()) - before, "the end of the thread")
         assert stored == [text]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence
+from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, call, silence
 from hermes_agent.tools import schema
 from hermes_agent.tools.registry import plugin_tools
 from hermes_agent.turn.events import ToolEnded
@@ -128,7 +128,7 @@ def test_the_end_of_a_turn_is_told_before_the_end_of_its_conversation(make_chat:
     quiet = Quiet()
     chat = make_chat([silence(quiet)])
     thread, _ = in_background(chat)
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     close_agent(chat.agent, "cli_close")
     joined(thread)
     ends = [name for name in chat.hooks.names() if name.startswith(("on_turn", "on_session"))]

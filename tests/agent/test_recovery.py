@@ -12,7 +12,7 @@ from hermes_agent import lease, recovery
 from hermes_agent.delegation import SubAgents
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing import validity
-from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, silence, together
+from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, call, silence, together
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Tool
 from hermes_agent.tools.base import Call as ToolCall
@@ -133,7 +133,7 @@ def test_a_turn_that_was_put_off_again_and_again_is_answered(make_chat: MakeChat
     turn_id = chat.agent.accept("a long task").turn_id
     for quiet in quiets:
         running, stop = started(chat, turn_id)
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         stop.suspend()
         running.join()
     assert chat.agent.run_turn(turn_id)["final_response"] == "Done."
@@ -162,14 +162,14 @@ def test_a_call_that_was_cut_off_when_its_turn_was_put_off_is_told_as_unknown(
 
     def run(_args: Args, tool_call: ToolCall) -> str:
         begun.set()
-        tool_call.stop.wait(PATIENCE_S)
+        tool_call.stop.wait(TIMEOUT_S)
         return "never"
 
     tool = Tool(name="wait", description="Waits.", parameters=schema.of([]), run=run)
     chat = make_chat([call("wait"), "Fine."], [tool])
     turn_id = chat.agent.accept("go").turn_id
     running, stop = started(chat, turn_id)
-    assert begun.wait(PATIENCE_S)
+    assert begun.wait(TIMEOUT_S)
     stop.suspend()
     running.join()
     assert chat.agent.run_turn(turn_id)["final_response"] == "Fine."
@@ -250,11 +250,11 @@ def test_two_turns_of_one_conversation_do_not_run_at_once(make_chat: MakeChat) -
     chat = make_chat([silence(quiet, then="first"), "second"])
     thread = threading.Thread(target=lambda: chat.say("one"), daemon=True)
     thread.start()
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     with pytest.raises(ConversationBusyError):
         chat.say("two")
     quiet.release()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     recovery.resume(chat.agent)
     assert [content for _, content in chat.transcript()] == ["one", "first", "two", "second"]
 

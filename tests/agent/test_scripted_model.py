@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.models.base import Model, Request, Usage
 from hermes_agent.testing.scripted import (
-    PATIENCE_S,
+    TIMEOUT_S,
     Quiet,
     RecordingSink,
     ScriptedModel,
@@ -63,9 +63,9 @@ def test_a_silent_model_can_be_stopped_from_another_thread():
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     stop.set()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert outcome == ["interrupted"]
 
 

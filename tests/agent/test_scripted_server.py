@@ -26,7 +26,7 @@ from hermes_agent.testing.faults import (
     unknown_model,
     wrong_key,
 )
-from hermes_agent.testing.scripted import PATIENCE_S, Quiet, call, say, silence, together
+from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, call, say, silence, together
 from hermes_agent.testing.server import ScriptedServer
 from hermes_agent.testing.shell import read_script
 from hermes_core.errors import UsageError
@@ -46,7 +46,7 @@ def server() -> Iterator[ScriptedServer]:
 @pytest.fixture
 def gpt(server: ScriptedServer) -> Iterator[Any]:
     with openai.OpenAI(
-        base_url=server.openai_url, api_key="k", max_retries=0, timeout=PATIENCE_S
+        base_url=server.openai_url, api_key="k", max_retries=0, timeout=TIMEOUT_S
     ) as client:
         yield client.chat.completions
 
@@ -54,7 +54,7 @@ def gpt(server: ScriptedServer) -> Iterator[Any]:
 @pytest.fixture
 def claude(server: ScriptedServer) -> Iterator[Any]:
     with anthropic.Anthropic(
-        base_url=server.url, api_key="k", max_retries=0, timeout=PATIENCE_S
+        base_url=server.url, api_key="k", max_retries=0, timeout=TIMEOUT_S
     ) as client:
         yield client.messages
 
@@ -214,7 +214,7 @@ def test_the_anthropic_client_understands_the_errors(
 def test_requests_are_kept_byte_for_byte(server: ScriptedServer):
     server.add("ok")
     body = b'{"model": "scripted",  "messages": []}'
-    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as line:
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as line:
         line.sendall(
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Mine: yes\r\n"
             b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -232,18 +232,18 @@ def test_silence_lasts_until_it_is_released(server: ScriptedServer, gpt: Any):
     assert gpt.create(model="scripted", messages=ASK).choices[0].message.content == "Here I am."
     stream = gpt.create(model="scripted", messages=ASK, stream=True)
     assert "".join(c.choices[0].delta.content or "" for c in stream) == "Half whole."
-    assert before.begun.is_set()
-    assert middle.begun.is_set()
+    assert before.started.is_set()
+    assert middle.started.is_set()
 
 
 def test_a_closed_server_ends_its_silences_and_its_connections():
     quiet = Quiet()
     with ScriptedServer([Hold(quiet)]) as server:
-        line = socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
+        line = socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
         body = b'{"model":"scripted"}'
         head = b"POST /v1/messages HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
         line.sendall(head + body)
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
     with line:
         assert line.recv(100) == b""
 
@@ -293,7 +293,7 @@ def test_a_function_makes_the_steps_and_other_pages_are_served():
             assert client.with_options(base_url=server.url).get("/api/show", cast_to=object) == {
                 "n": 1
             }
-        assert [r.path for r in server.asked] == ["/v1/chat/completions"]
+        assert [r.path for r in server.model_requests] == ["/v1/chat/completions"]
 
 
 def test_it_runs_from_a_shell_with_a_script_in_a_file(tmp_path: Path):
@@ -313,7 +313,7 @@ def test_it_runs_from_a_shell_with_a_script_in_a_file(tmp_path: Path):
                 for _ in range(3)
             ]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
     assert texts == ["One.", "Two.", "One."]
     assert len(record.read_bytes().splitlines()) == 3
 

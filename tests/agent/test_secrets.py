@@ -65,7 +65,7 @@ def test_a_secret_does_not_reach_a_model_server_even_when_it_was_stored_before(
         later = make_chat([], session_id="old")
         later.agent.model = Registry(settings.model, keys, home).build()
         assert later.say("and now?")["completed"]
-        body = server.asked[0].body
+        body = server.model_requests[0].body
     assert SECRET.encode() not in body
     assert json.loads(body)["messages"][1]["content"] == f"once upon a {HIDDEN}"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
+from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, silence
 from hermes_core.errors import StoreFullError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
@@ -25,10 +25,10 @@ def test_a_conversation_is_named_after_its_first_exchange_and_no_reply_waits_for
 
     chat = make_chat(script, settings=Settings(agent=AgentSettings(titles=True)))
     assert chat.say("capital of France?")["final_response"] == "Paris."
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     assert store.read(titles.title_of, chat.agent.session_id) is None
     quiet.release()
-    chat.agent._titler.close(wait_s=PATIENCE_S)
+    chat.agent._titler.close(wait_s=TIMEOUT_S)
     assert store.read(titles.title_of, chat.agent.session_id) == "Capital of France"
     chat.say("and of Spain?")
     assert len(chat.model.requests) == 3, "one title is enough"
@@ -44,11 +44,11 @@ def test_a_title_that_is_given_up_is_one_line_of_the_log(
     )
     with caplog.at_level("INFO", logger="hermes_agent.titles"):
         chat.say("capital of France?")
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         chat.agent._titler.close()
         titling = chat.agent._titler._thread
         assert titling is not None
-        titling.join(PATIENCE_S)
+        titling.join(TIMEOUT_S)
     (line,) = caplog.records
     assert (line.getMessage().endswith("it was stopped"), line.exc_info) == (True, None)
 

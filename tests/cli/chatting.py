@@ -23,12 +23,12 @@ from hermes_state import SessionDB
 from hermes_state.ledger import turns as turn_ledger
 
 HERMES = Path(sys.executable).with_name("hermes")
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """A process on a busy machine takes its time to start."""
 
 PATIENT = (
-    "from hermes_engine import closing; from hermes_cli.chat import leaving;"
-    " leaving._PATIENCE_S, closing.STOP_TIMEOUT_S = 20.0, 10.0;"
+    "from hermes_engine import closing; from hermes_cli.chat import shutdown;"
+    " shutdown._CLOSE_TIMEOUT_S, closing.STOP_TIMEOUT_S = 20.0, 10.0;"
     " from hermes_cli.main import main; main()"
 )
 """The program, with time to write its last words: a disk may halt for seconds."""
@@ -69,7 +69,7 @@ class World:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             cwd=self.workspace,
             env={**self.environment, **environment},
         )
@@ -80,7 +80,7 @@ class World:
             [HERMES, *arguments],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             env=self.environment,
         )
         assert done.returncode == 0, done.stderr
@@ -113,7 +113,7 @@ class World:
 
     def said(self) -> list[Any]:
         """What the model was shown last, without the system prompt."""
-        messages = self.server.asked[-1].json["messages"]
+        messages = self.server.model_requests[-1].json["messages"]
         return [message["content"] for message in messages if message["role"] != "system"]
 
 
@@ -179,7 +179,7 @@ class TerminalChat:
             return self.text.find(wanted, self._seen) >= 0 or self._is_over
 
         with self._news:
-            self._news.wait_for(there, PATIENCE_S)
+            self._news.wait_for(there, TIMEOUT_S)
             position = self.text.find(wanted, self._seen)
             assert position >= 0, f"{wanted!r} was not written in:\n{self.text[self._seen :]}"
             before = self.text[self._seen : position]
@@ -203,20 +203,20 @@ class TerminalChat:
     def hang_up(self) -> None:
         """Close the terminal, as closing its window does."""
         os.close(self._ending)
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         os.close(self._master)
         os.close(self._hearing_end)
         self._master = -1
 
     def wait(self) -> int:
         """The exit status."""
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(TIMEOUT_S)
 
     def kill(self) -> None:
         """Kill it as the system does when memory is short."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(PATIENCE_S)
+        self.process.wait(TIMEOUT_S)
         if self._master >= 0:
             self.hang_up()
 

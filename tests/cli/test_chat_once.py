@@ -13,7 +13,7 @@ from hermes_agent.testing.faults import wrong_key
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_core.paths import Home
 from hermes_state.ledger import turns as turn_ledger
-from tests.cli.chatting import HERMES, PATIENCE_S, World, as_json
+from tests.cli.chatting import HERMES, TIMEOUT_S, World, as_json
 from tests.support.plugins import enable
 
 
@@ -57,7 +57,7 @@ def test_what_is_piped_in_is_asked_or_added(
 
 def test_nothing_to_ask_is_a_usage_error(world: World) -> None:
     done = world.once(stdin="  \n")
-    assert done.returncode == 2 and "Nothing was asked" in done.stderr
+    assert done.returncode == 2 and "There is no question" in done.stderr
 
 
 def test_a_failed_turn_says_why_and_exits_with_one(world: World) -> None:
@@ -114,7 +114,7 @@ def test_another_folder_and_another_model_can_be_named(world: World, tmp_path: P
     other.mkdir()
     done = world.once("-q", "hi", "--workspace", str(other), "--model", "another")
     assert done.returncode == 0, done.stderr
-    assert world.server.asked[-1].json["model"] == "another"
+    assert world.server.model_requests[-1].json["model"] == "another"
     assert world.sessions()[0]["cwd"] == str(other)
     assert world.once("-q", "hi", "--workspace", str(tmp_path / "none")).returncode == 2
 
@@ -154,9 +154,9 @@ def test_a_signal_stops_a_silent_model_and_finalizes_the_conversation(
     quiet = Quiet()
     world.server.add(silence(quiet, after="Half of"))
     process = start(world, "-q", "hi")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     process.send_signal(number)
-    out, _ = process.communicate(timeout=PATIENCE_S)
+    out, _ = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, out) == (status, "")
     (session,) = world.sessions()
     assert session["end_reason"] == "cli_close"
@@ -167,9 +167,9 @@ def test_a_killed_question_is_answered_by_the_next_one_that_continues(world: Wor
     quiet = Quiet()
     world.server.add(silence(quiet), "The first answer.", "The second answer.")
     process = start(world, "-q", "the first question")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     process.kill()
-    process.communicate(timeout=PATIENCE_S)
+    process.communicate(timeout=TIMEOUT_S)
     done = world.once("-q", "the second question", "--continue")
     assert done.stdout == "The second answer.\n"
     assert "no answer yet" in done.stderr
@@ -201,7 +201,7 @@ def test_one_question_loads_no_heavy_library(world: World) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         env=world.environment,
     )
     assert done.returncode == 0, done.stderr
@@ -305,12 +305,12 @@ def test_a_message_to_a_busy_conversation_is_not_stored_and_can_be_sent_again(
     quiet = Quiet()
     world.server.add(silence(quiet, then="Done."), "The second.")
     process = start(world, "-q", "first")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     done = world.once("-q", "second", "--continue")
     assert done.returncode == 75 and "was not stored" in done.stderr
     assert world.sessions()[0]["ended_at"] is None
     quiet.release()
-    assert process.communicate(timeout=PATIENCE_S)[0] == "Done.\n"
+    assert process.communicate(timeout=TIMEOUT_S)[0] == "Done.\n"
     assert world.once("-q", "second", "--continue").stdout == "The second.\n"
     assert [turn["state"] for turn in world.turns()] == ["answered", "answered"]
     assert world.said() == ["first", "Done.", "second"]
@@ -320,9 +320,9 @@ def test_a_question_leaves_the_open_turns_of_other_conversations_alone(world: Wo
     quiet = Quiet()
     world.server.add(silence(quiet), "The second answer.", "The first answer.")
     process = start(world, "-q", "the first question")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     process.kill()
-    process.communicate(timeout=PATIENCE_S)
+    process.communicate(timeout=TIMEOUT_S)
     assert world.once("-q", "another question").stdout == "The second answer.\n"
     with world.store() as store:
         (open_turn,) = store.read(turn_ledger.unfinished)

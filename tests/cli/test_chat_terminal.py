@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 def test_a_message_is_answered_and_the_conversation_ends_with_exit(world: World) -> None:
     world.server.add("Some **bold** words.")
     with world.chat() as chat:
-        assert "scripted answers: OPENAI_BASE_URL is set" in chat.wait_for_prompt()
+        assert "Model: scripted (OPENAI_BASE_URL is set" in chat.wait_for_prompt()
         chat.type("hello" + ENTER)
         chat.wait_for("Some **bold** words.")
         chat.wait_for("tokens in")
@@ -248,7 +248,7 @@ def test_keys_typed_before_a_question_do_not_answer_it(world: World) -> None:
     world.server.add(Step(calls=step.calls, quiet=quiet), "Refused.")
     with world.chat() as chat:
         chat.say("delete it")
-        assert quiet.begun.wait(30)
+        assert quiet.started.wait(30)
         chat.type("y" + ENTER)
         quiet.release()
         chat.wait_for("allow?")
@@ -262,7 +262,7 @@ def test_keys_typed_during_a_turn_are_the_next_message(world: World) -> None:
     world.server.add(silence(quiet, then="Yes."), "Heard.")
     with world.chat() as chat:
         chat.say("go")
-        assert quiet.begun.wait(30)
+        assert quiet.started.wait(30)
         chat.type("and then" + ENTER)
         quiet.release()
         chat.wait_for("Heard.")
@@ -332,7 +332,7 @@ def test_another_model_answers_after_the_command_for_it(world: World) -> None:
         chat.wait_for("From now on other answers.")
         chat.say("second")
         chat.wait_for("No.")
-        assert world.server.asked[-1].json["model"] == "other"
+        assert world.server.model_requests[-1].json["model"] == "other"
         chat.say("/model anthropic/claude-sonnet-4-5")
         chat.wait_for("ANTHROPIC_API_KEY")
         chat.say("/status")

@@ -13,8 +13,8 @@ from hermes_agent.turn.events import (
     ToolStarted,
     TurnEnded,
 )
+from hermes_cli.chat.main_loop import parse_answer
 from hermes_cli.chat.view import View
-from hermes_cli.chat.work import understood
 
 ANSWERED = TurnEnded("answered", "", "")
 
@@ -28,7 +28,7 @@ def notes_of(*happened: Event, answers: io.StringIO | None = None) -> str:
     notes = io.StringIO()
     view = View(notes, answers)
     for event in happened:
-        view.hear(event)
+        view.show(event)
     return notes.getvalue()
 
 
@@ -75,7 +75,7 @@ def test_the_summary_adds_up_what_the_calls_cost() -> None:
     view.summary()
     assert notes.getvalue() == "", "no model was asked"
     for _ in range(2):
-        view.hear(events.Used("m", 5000, 250, 0, 0.005, 10_000))
+        view.show(events.Used("m", 5000, 250, 0, 0.005, 10_000))
     view.summary()
     assert "10.0k tokens in, 500 out, $0.0100, window 52% full" in notes.getvalue()
 
@@ -101,11 +101,11 @@ def question(kind: str, *choices: str) -> QuestionAsked:
     ],
 )
 def test_only_a_clear_yes_is_a_yes(typed: str, answer: str) -> None:
-    assert understood(question("approval"), typed) == answer
+    assert parse_answer(question("approval"), typed) == answer
 
 
 @pytest.mark.parametrize(
     ("typed", "answer"), [("1", "red"), ("3", "3"), ("0", "0"), ("blue", "blue"), ("", "")]
 )
 def test_a_choice_is_made_by_number_or_in_words(typed: str, answer: str) -> None:
-    assert understood(question("clarify", "red", "blue"), typed) == answer
+    assert parse_answer(question("clarify", "red", "blue"), typed) == answer

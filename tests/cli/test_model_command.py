@@ -7,7 +7,7 @@ import pytest
 from hermes_agent.models import discovery
 from hermes_agent.models.embedded import model_files
 from hermes_agent.models.providers import OURS
-from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_agent.testing.scripted import TIMEOUT_S
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli.commands import root
 from hermes_cli.commands.group import Entry
@@ -21,7 +21,7 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in OURS.variables():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(discovery, "PORTS", {})
-    monkeypatch.setattr(discovery, "PROBE_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(discovery, "PROBE_TIMEOUT_S", TIMEOUT_S)
     monkeypatch.setitem(root.COMMANDS, "model", Entry("model", "Show and switch the model."))
 
 

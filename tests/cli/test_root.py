@@ -91,7 +91,7 @@ def test_an_unknown_command_is_a_usage_error(shell: Shell) -> None:
 def test_the_program_alone_is_a_chat_which_needs_a_question_or_a_terminal(tmp_path: Path) -> None:
     done = hermes(HERMES_HOME=str(tmp_path / "home"))
     assert done.returncode == 2
-    assert "Nothing was asked" in done.stderr and "hermes chat -q" in done.stderr
+    assert "There is no question" in done.stderr and "hermes chat -q" in done.stderr
 
 
 def test_a_wrong_setting_names_file_key_and_fix(home: Home, shell: Shell) -> None:

@@ -12,7 +12,7 @@ from tests.cli.chatting import TerminalChat
 PROGRAM = """
 import ctypes, functools, readline, signal, sys
 from pathlib import Path
-from hermes_cli.chat.terminal import Leaving, Terminal
+from hermes_cli.chat.terminal import ExitRequested, Terminal
 
 def names():
     signal.raise_signal(signal.SIGINT)  # while a command is completed
@@ -42,8 +42,8 @@ with terminal:
             print("<line", terminal.read(), ">")
     except KeyboardInterrupt:
         print("<interrupted>")
-    except Leaving as leaving:
-        print("<leaving", leaving.status, ">")
+    except ExitRequested as request:
+        print("<exit", request.status, ">")
 """
 
 Start = Callable[[str], TerminalChat]
@@ -60,7 +60,7 @@ def start(tmp_path: Path) -> Start:
 
 @pytest.mark.parametrize(
     ("moment", "outcome"),
-    [("SIGINT", "<interrupted>"), ("SIGTERM", "<leaving 143 >"), ("settled", "<answer None >")],
+    [("SIGINT", "<interrupted>"), ("SIGTERM", "<exit 143 >"), ("settled", "<answer None >")],
 )
 def test_a_signal_between_the_prompt_and_the_first_key_is_heard(
     start: Start, moment: str, outcome: str

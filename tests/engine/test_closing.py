@@ -3,7 +3,7 @@
 import pytest
 
 from hermes_agent.permissions import Permissions
-from hermes_agent.testing.scripted import PATIENCE_S, Quiet, silence
+from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, silence
 from hermes_engine.surface import TurnPlan
 from hermes_state.ledger import leases, sessions
 from hermes_state.values import Scope
@@ -54,7 +54,7 @@ def test_closing_stops_the_running_turn_and_keeps_what_it_streamed(make_world: M
     quiet = Quiet()
     world = make_world([silence(quiet, after="I was say")])
     accepted = world.accept("go on")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     world.engine.close_conversation("s1", "tui_close")
     assert world.wait_for(accepted) == ["interrupted"]
     assert world.transcript()[-1] == "I was say"

@@ -46,7 +46,7 @@ def test_conversations_run_beside_each_other(make_world: MakeWorld) -> None:
     silence = Quiet()
     world = make_world([falls_silent(silence, then="late"), "soon"])
     slow = world.accept("wait", "s1")
-    assert silence.begun.wait(20)
+    assert silence.started.wait(20)
     quick = world.accept("now", "s2")
     assert world.wait_for(quick) == ["answered"]
     silence.release()
@@ -57,7 +57,7 @@ def test_an_interrupt_stops_the_running_turn_and_no_other(make_world: MakeWorld)
     silence = Quiet()
     world = make_world([falls_silent(silence), "next"])
     first, second = world.accept("first"), world.accept("second")
-    assert silence.begun.wait(20)
+    assert silence.started.wait(20)
     assert world.engine.interrupt(first.conversation_id)
     assert world.wait_for(first, second) == ["interrupted", "answered"]
     assert not world.engine.interrupt(first.conversation_id)
@@ -88,7 +88,7 @@ def test_a_queued_turn_can_be_cancelled_and_a_running_one_cannot(make_world: Mak
     silence = Quiet()
     world = make_world([falls_silent(silence, then="done")])
     first, second = world.accept("first"), world.accept("second")
-    assert silence.begun.wait(20)
+    assert silence.started.wait(20)
     entries = world.follow(first.conversation_id)
     open_turns = world.engine.open_turns(first.conversation_id)
     assert [row["id"] for row in open_turns] == [first.turn_id, second.turn_id]
@@ -173,7 +173,7 @@ def test_a_drain_suspends_what_does_not_end_and_a_start_goes_on(make_world: Make
     silence = Quiet()
     world = make_world([falls_silent(silence)])
     accepted, waiting = world.accept("first"), world.accept("second")
-    assert silence.begun.wait(20)
+    assert silence.started.wait(20)
     cut_off = world.engine.drain(0.0)
     assert [running.turn.id for running in cut_off] == [accepted.turn_id]
     assert world.wait_for(accepted) == ["suspended"]

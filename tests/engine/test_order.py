@@ -111,7 +111,7 @@ class EngineMachine(RuleBasedStateMachine):
     def the_first_turn_of_each_conversation_runs_and_no_other(self) -> None:
         for turn in self._running().values():
             turn.runs = True
-            assert turn.may_end.begun.wait(20)
+            assert turn.may_end.started.wait(20)
         expected = {turn.id for turn in self._running().values()}
         eventually(
             lambda: {running.turn.id for running in self.engine.work} == expected,

@@ -21,7 +21,7 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from tests.support.loopback.server import LoopbackServer, Shown
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 T = TypeVar("T")
 
 _PLUGIN = f"""
@@ -121,12 +121,12 @@ class World:
         return [one.text for one in self.platform.shown(chat)]
 
     def wait_for_replies(self, chat: str, number: int) -> list[str]:
-        self.platform.wait_for(chat, lambda shown: len(shown) >= number, PATIENCE_S)
+        self.platform.wait_for(chat, lambda shown: len(shown) >= number, TIMEOUT_S)
         return self.replies(chat)
 
     def wait_for_text(self, chat: str, text: str) -> Shown:
         shown = self.platform.wait_for(
-            chat, lambda shown: any(text in one.text for one in shown), PATIENCE_S
+            chat, lambda shown: any(text in one.text for one in shown), TIMEOUT_S
         )
         return next(one for one in shown if text in one.text)
 
@@ -146,7 +146,7 @@ class Inside:
         self._loop.run_forever()
 
     def call(self, job: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(job, self._loop).result(PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(job, self._loop).result(TIMEOUT_S)
 
     @property
     def services(self) -> Services:
@@ -177,7 +177,7 @@ class Inside:
     def __exit__(self, *_exception: object) -> None:
         self.call(self.runner.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         self._loop.close()
         self.store.close()
 
@@ -212,7 +212,7 @@ class Process:
                 self.is_up.set()
 
     def wait_until_up(self) -> "Process":
-        assert self.is_up.wait(PATIENCE_S), self.output.decode()
+        assert self.is_up.wait(TIMEOUT_S), self.output.decode()
         return self
 
     def kill(self) -> None:
@@ -224,8 +224,8 @@ class Process:
         return self._end()
 
     def _end(self) -> int:
-        code = self.child.wait(PATIENCE_S)
-        self._thread.join(PATIENCE_S)
+        code = self.child.wait(TIMEOUT_S)
+        self._thread.join(TIMEOUT_S)
         assert self.child.stdout is not None
         self.child.stdout.close()
         return code

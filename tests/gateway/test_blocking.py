@@ -13,14 +13,14 @@ import pytest
 
 from gateway.blocking import MAX_THREADS, _Job, _Threads, run_blocking
 
-_PATIENCE_S = 20.0
+_TIMEOUT_S = 20.0
 
 
 def test_what_a_call_returns_comes_back_and_the_loop_goes_on_meanwhile() -> None:
     async def go() -> tuple[str, bool]:
         gate = threading.Event()
         asyncio.get_running_loop().call_soon(gate.set)
-        return await run_blocking(lambda: (threading.current_thread().name, gate.wait(_PATIENCE_S)))
+        return await run_blocking(lambda: (threading.current_thread().name, gate.wait(_TIMEOUT_S)))
 
     name, was_let_go = asyncio.run(go())
     assert name != threading.current_thread().name
@@ -90,17 +90,17 @@ def test_who_waits_may_be_cancelled_and_the_work_goes_on_to_its_end() -> None:
 
     def work() -> None:
         began.set()
-        assert gate.wait(_PATIENCE_S)
+        assert gate.wait(_TIMEOUT_S)
         ended.set()
 
     async def go() -> None:
         task = asyncio.create_task(run_blocking(work))
-        assert await run_blocking(lambda: began.wait(_PATIENCE_S))
+        assert await run_blocking(lambda: began.wait(_TIMEOUT_S))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         gate.set()
-        assert await run_blocking(lambda: ended.wait(_PATIENCE_S))
+        assert await run_blocking(lambda: ended.wait(_TIMEOUT_S))
 
     asyncio.run(go())
 
@@ -112,12 +112,12 @@ def test_at_most_so_many_run_at_once_and_the_others_follow_in_their_order() -> N
         full = threading.Barrier(MAX_THREADS + 1)
 
         def hold() -> None:
-            full.wait(_PATIENCE_S)
-            assert gate.wait(_PATIENCE_S)
+            full.wait(_TIMEOUT_S)
+            assert gate.wait(_TIMEOUT_S)
 
         held = [asyncio.create_task(run_blocking(hold)) for _ in range(MAX_THREADS)]
         await asyncio.sleep(0)
-        full.wait(_PATIENCE_S)
+        full.wait(_TIMEOUT_S)
         tasks = [
             asyncio.create_task(run_blocking(lambda number=number: order.append(number)))
             for number in range(3)
@@ -145,7 +145,7 @@ def test_a_job_that_needs_another_one_is_not_kept_waiting_for_a_thread() -> None
             if depth == 1:
                 return 1
             job = asyncio.run_coroutine_threadsafe(go(depth - 1), loop)
-            return 1 + job.result(_PATIENCE_S)
+            return 1 + job.result(_TIMEOUT_S)
 
         return await run_blocking(deeper)
 
@@ -158,21 +158,21 @@ def test_a_loop_that_is_closed_meanwhile_harms_no_thread() -> None:
 
     def work() -> None:
         begun.set()
-        gate.wait(_PATIENCE_S)
+        gate.wait(_TIMEOUT_S)
         ended.set()
 
     async def leave() -> None:
         task = asyncio.create_task(run_blocking(work))
-        assert await run_blocking(lambda: begun.wait(_PATIENCE_S))
+        assert await run_blocking(lambda: begun.wait(_TIMEOUT_S))
         task.cancel()
 
     asyncio.run(leave())
     gate.set()
-    assert ended.wait(_PATIENCE_S)
+    assert ended.wait(_TIMEOUT_S)
 
     async def all_of_them() -> None:
         full = threading.Barrier(MAX_THREADS)
-        jobs = [run_blocking(lambda: full.wait(_PATIENCE_S)) for _ in range(MAX_THREADS)]
+        jobs = [run_blocking(lambda: full.wait(_TIMEOUT_S)) for _ in range(MAX_THREADS)]
         assert len(await asyncio.gather(*jobs)) == MAX_THREADS
 
     asyncio.run(all_of_them())  # every thread is still there
@@ -204,7 +204,7 @@ def test_a_process_ends_by_itself_and_not_in_the_middle_of_a_job() -> None:
         [sys.executable, "-c", _LEAVES_WORK_BEHIND],
         capture_output=True,
         text=True,
-        timeout=_PATIENCE_S,
+        timeout=_TIMEOUT_S,
         check=True,
     )
     assert done.stdout.split() == ["leaving", "done"]
@@ -214,7 +214,7 @@ def test_a_process_ends_by_itself_and_not_in_the_middle_of_a_job() -> None:
 def test_close_waits_for_what_waits() -> None:
     threads, gate, done = _Threads(1), threading.Event(), list[int]()
     steps: list[Callable[[], object]] = [
-        lambda: gate.wait(_PATIENCE_S),
+        lambda: gate.wait(_TIMEOUT_S),
         lambda: done.append(1),
         lambda: done.append(2),
     ]

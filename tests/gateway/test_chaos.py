@@ -21,7 +21,7 @@ from tests.gateway.chaos.place import Place, Seen
 from tests.gateway.chaos.run import run
 from tests.gateway.chaos.script import Question
 from tests.gateway.chaos.servers import everywhere
-from tests.gateway.living import PATIENCE_S, Inside, World
+from tests.gateway.living import TIMEOUT_S, Inside, World
 
 ONE = "k0n1 1/2 is said.\n\nk0n1 2/2 is said."
 TWO = "k0n2 1/2 is said.\n\nk0n2 2/2 is said."
@@ -67,7 +67,7 @@ def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
         (earlier,) = gateway.store.write(outbox.put, [OutboundPart("loopback", "a", "earlier")])
         gateway.store.write(outbox.begin, earlier)  # it is on its way, for long
         world.platform.say("a", "one")
-        assert here.begun.wait(PATIENCE_S)
+        assert here.started.wait(TIMEOUT_S)
         world.platform.say("b", "two")
         world.wait_for_text("b", begun)
         assert world.replies("a") == []
@@ -75,7 +75,7 @@ def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
         here.release()
         there.release()
         world.platform.wait_for(
-            "a", lambda shown: [one.text for one in shown] == [begun], PATIENCE_S
+            "a", lambda shown: [one.text for one in shown] == [begun], TIMEOUT_S
         )
 
 

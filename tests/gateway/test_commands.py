@@ -17,12 +17,12 @@ from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.loopback.adapter import LoopbackAdapter
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 
 
 def _told(world: World) -> str:
     """What the model was asked last."""
-    return json.dumps(world.model.asked[-1].json["messages"])
+    return json.dumps(world.model.model_requests[-1].json["messages"])
 
 
 def _replaced(world: World, old: str, new: str) -> None:
@@ -51,7 +51,7 @@ def test_help_lists_the_commands_and_those_of_plugins(world: World) -> None:
         world.platform.say("a", "/weather Ulm")
         world.wait_for_text("a", "Rain in Ulm.")
         assert ("weather", "Tell it.") in world.platform.commands
-        assert world.model.asked == []
+        assert world.model.model_requests == []
         assert ("weather", "Tell it.") in world.platform.commands
 
 
@@ -319,10 +319,10 @@ def test_a_conversation_of_a_group_goes_on_in_private_in_a_copy(world: World) ->
         assert "do not reach the group" in world.wait_for_replies("a", 1)[0]
         world.platform.say("a", "my secret is fortytwo")
         world.wait_for_replies("a", 2)
-        assert "the meeting is at noon" in str(world.model.asked[-1].json)
+        assert "the meeting is at noon" in str(world.model.model_requests[-1].json)
         world.platform.say("team", "what do you know?", chat_type="group")
         world.wait_for_replies("team", 2)
-        assert "fortytwo" not in str(world.model.asked[-1].json)
+        assert "fortytwo" not in str(world.model.model_requests[-1].json)
         world.platform.say("team", "/search fortytwo", chat_type="group")
         assert world.wait_for_replies("team", 3)[2] == "Nothing found."
         world.platform.say("a", "/search fortytwo")
@@ -375,7 +375,7 @@ def test_new_tells_of_a_turn_that_it_stopped_before_its_first_word(world: World)
     world.play(silence(quiet))
     with Inside(world):
         world.platform.say("a", "important request")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "/new")
         told = world.wait_for_text("a", "Session reset")
         assert "The running turn was stopped." in told.text
@@ -444,7 +444,7 @@ def test_what_runs_in_the_background_goes_on_with_another_model(world: World) ->
         world.wait_for_text("a", "From now on other answers.")
         world.platform.say("a", 'call process {"action": "list"}')
         world.wait_for_text("a", "The tool says: p1")
-        assert world.model.asked[-1].json["model"] == "other"
+        assert world.model.model_requests[-1].json["model"] == "other"
 
 
 def test_what_runs_in_the_background_goes_on_while_somebody_with_other_rights_speaks(
@@ -469,17 +469,17 @@ def test_a_model_is_changed_for_one_chat_and_kept(world: World) -> None:
         world.wait_for_text("a", "From now on other answers.")
         world.platform.say("a", "hello")
         world.wait_for_text("a", "You said: hello")
-        assert world.model.asked[-1].json["model"] == "other"
+        assert world.model.model_requests[-1].json["model"] == "other"
         world.platform.say("a", "/retry")
         world.wait_for_replies("a", 3)
-        assert world.model.asked[-1].json["model"] == "other"
+        assert world.model.model_requests[-1].json["model"] == "other"
         world.platform.say("b", "hello")
         world.wait_for_text("b", "You said: hello")
-        assert world.model.asked[-1].json["model"] == "scripted"
+        assert world.model.model_requests[-1].json["model"] == "scripted"
     with Inside(world):
         world.platform.say("a", "again")
         world.wait_for_text("a", "You said: again")
-        assert world.model.asked[-1].json["model"] == "other"
+        assert world.model.model_requests[-1].json["model"] == "other"
         world.platform.say("a", "/model")
         assert world.wait_for_text("a", "other (").text
 
@@ -497,18 +497,18 @@ def test_a_model_that_was_chosen_stays_with_the_chat_wherever_it_goes(world: Wor
         world.wait_for_text("a", "This is a copy")
         world.platform.say("a", "second")
         world.wait_for_text("a", "You said: second")
-        assert world.model.asked[-1].json["model"] == "other"
+        assert world.model.model_requests[-1].json["model"] == "other"
         world.platform.say("a", f"/resume {began_in}")
         world.wait_for_text("a", "You are in")
     with Inside(world):
         world.platform.say("a", "third")
         world.wait_for_text("a", "You said: third")
-        assert world.model.asked[-1].json["model"] == "other"
+        assert world.model.model_requests[-1].json["model"] == "other"
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Model: ")
         world.platform.say("a", "fourth")
         world.wait_for_text("a", "You said: fourth")
-        assert world.model.asked[-1].json["model"] == "scripted"
+        assert world.model.model_requests[-1].json["model"] == "scripted"
 
 
 def test_a_model_that_cannot_be_built_is_told_of_and_blocks_nothing(world: World) -> None:
@@ -566,7 +566,7 @@ def test_background_is_answered_beside_the_conversation(world: World) -> None:
     world.play(silence(quiet, then="in front"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "/background look it up")
         world.wait_for_text("a", "in the background")
         world.wait_for_text("a", "You said: look it up")
@@ -583,7 +583,7 @@ def test_queue_waits_and_steer_is_heard(world: World) -> None:
     world.play(silence(quiet, then="first"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "/queue two")
         world.platform.say("a", "/steer three")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())

@@ -33,7 +33,7 @@ def test_chats_do_not_mix(world: World) -> None:
             assert f"this is chat {chat}" in world.wait_for_replies(chat, 1)[0]
         world.platform.say("a", "again")
         world.wait_for_replies("a", 2)
-        asked = world.model.asked[-1].json["messages"]
+        asked = world.model.model_requests[-1].json["messages"]
         told = json.dumps(asked)
         assert "this is chat a" in told
         assert "this is chat b" not in told
@@ -55,7 +55,7 @@ def test_messages_to_a_busy_conversation_are_answered_in_their_order(world: Worl
     world.play(silence(quiet, then="first"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         world.platform.say("a", "two")
         world.platform.say("a", "three")
         world.platform.say("b", "elsewhere")
@@ -74,7 +74,7 @@ def test_whoever_wrote_in_a_conversation_that_is_deleted_hears_of_it_and_goes_on
     world.play(silence(quiet, then="too late"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         world.platform.say("a", "two")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         with SessionDB(world.home.database) as store:
@@ -104,7 +104,7 @@ def test_a_stop_before_the_first_word_is_told_once(world: World) -> None:
     world.play(silence(quiet))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         world.platform.say("a", "/stop")
         world.platform.say("a", "two")
         world.wait_for_text("a", "two")
@@ -116,7 +116,7 @@ def test_a_new_version_of_a_message_that_waits_takes_its_place(world: World) -> 
     world.play(silence(quiet, then="first"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         waiting = world.platform.say("a", "tow")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         world.platform.edit("a", waiting, "two")
@@ -152,7 +152,7 @@ def test_a_dangerous_call_waits_for_a_button_in_the_chat(world: World) -> None:
         after = world.wait_for_text("a", "🚫 Denied.")
         assert (after.message_id, after.buttons) == (asked.message_id, ())
         assert "Allow this command?" in after.text
-        told = json.dumps(world.model.asked[-1].json)
+        told = json.dumps(world.model.model_requests[-1].json)
         assert "not allow" in told or "denied" in told.lower()
 
 
@@ -165,7 +165,9 @@ def test_a_clarifying_question_is_answered_with_the_next_message(world: World) -
         world.platform.say("a", "2")
         world.wait_for_text("a", "blue it is")
         assert world.wait_for_text("a", "→ blue").buttons == ()
-        results = [m for m in world.model.asked[-1].json["messages"] if m["role"] == "tool"]
+        results = [
+            m for m in world.model.model_requests[-1].json["messages"] if m["role"] == "tool"
+        ]
         assert "blue" in results[-1]["content"]
 
 
@@ -177,7 +179,7 @@ def test_new_starts_a_conversation_that_knows_nothing_of_the_last(world: World) 
         world.wait_for_text("a", "Session reset")
         world.platform.say("a", "who am I?")
         world.wait_for_replies("a", 3)
-        assert "Ada" not in json.dumps(world.model.asked[-1].json["messages"])
+        assert "Ada" not in json.dumps(world.model.model_requests[-1].json["messages"])
         ended = [r for r in inside.store.list_sessions_rich() if r["end_reason"] == "session_reset"]
         assert len(ended) == 1
 
@@ -210,7 +212,7 @@ def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("s", "let me in", user="stranger")
         code = world.wait_for_text("s", "Your code is").text.split("code is ")[1][:8]
-        assert world.model.asked == []
+        assert world.model.model_requests == []
         world.platform.say("a", f"/pair {code} guest")
         world.wait_for_text("a", "guest")
         world.wait_for_text("s", "You are in")
@@ -252,7 +254,7 @@ def test_in_a_group_only_what_is_meant_for_us_is_answered(world: World) -> None:
         world.platform.say("g", "chatter", chat_type="group", mention=False)
         world.platform.say("g", "you there?", chat_type="group", mention=True)
         assert "you there?" in world.wait_for_replies("g", 1)[0]
-        assert len(world.model.asked) == 1
+        assert len(world.model.model_requests) == 1
 
 
 @pytest.mark.parametrize("needs_mention", ["true", "false"])

@@ -13,7 +13,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_state import SessionDB
-from tests.gateway.living import PATIENCE_S, Process, World
+from tests.gateway.living import TIMEOUT_S, Process, World
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(120)]
 
@@ -33,7 +33,7 @@ class Running(NamedTuple):
             f"http://127.0.0.1:{self.port}/v1/chat/completions",
             json={"model": "hermes", "messages": [{"role": "user", "content": key}]},
             headers={"Authorization": f"Bearer {TOKEN}", "Idempotency-Key": key},
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
         )
 
     def try_to_ask(self, key: str) -> tuple[int, str]:
@@ -47,7 +47,7 @@ class Running(NamedTuple):
 
     def health(self) -> set[tuple[int, str]]:
         urls = (f":{self.port}/health", f":{self.port}/v1/health", f":{self.health_port}/health")
-        answers = [httpx2.get(f"http://127.0.0.1{url}", timeout=PATIENCE_S) for url in urls]
+        answers = [httpx2.get(f"http://127.0.0.1{url}", timeout=TIMEOUT_S) for url in urls]
         return {(one.status_code, one.json()["status"]) for one in answers}
 
     def limit(self, kind: int, value: int) -> None:
@@ -87,13 +87,13 @@ def test_a_store_that_is_taken_away_is_told_to_who_waits_and_by_health(
     running.world.play(silence(quiet, then="too late"))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(running.try_to_ask, "during")
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         database = running.world.home.database
         for file in database.parent.glob(f"{database.name}*"):
             file.unlink()
         if is_replaced:
             SessionDB(database).close()
-        assert waiting.result(PATIENCE_S) == (503, "store.gone")
+        assert waiting.result(TIMEOUT_S) == (503, "store.gone")
         quiet.release()
     assert running.health() == {(503, "unhealthy")}
     assert running.try_to_ask("after") == (503, "store.gone")
@@ -134,7 +134,7 @@ def test_a_gateway_without_memory_speaks_of_no_deleted_conversation(running: Run
 
 def until(is_so: Any) -> bool:
     """Look until something is so; False when it does not come."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         if is_so():
             return True

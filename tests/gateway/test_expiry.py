@@ -273,7 +273,7 @@ def test_a_conversation_whose_turn_runs_is_not_idle(world: World, heard: _Heard)
     world.play(silence(quiet, after="Half"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         entry = _entry(inside)
         _make_old(inside, is_running=True)
         world.platform.say("a", "two")
@@ -306,7 +306,7 @@ def test_a_reset_in_the_middle_of_a_turn_says_that_it_was_cut_off(
     world.play(silence(quiet, after="Half"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         old = _entry(inside).session_id
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
@@ -461,7 +461,7 @@ def test_a_stop_finalizes_what_ran_and_leaves_it_to_go_on(world: World, heard: _
     world.play(silence(quiet, after="Half"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         session_id = _entry(inside).session_id
         heard.calls.clear()
     assert heard.calls == [("on_session_end", session_id), ("on_session_finalize", session_id)]
@@ -509,7 +509,7 @@ def test_what_follows_a_long_turn_is_said_in_its_conversation(
     world.play(silence(quiet, then="Shall I send it?"))
     with Inside(world) as inside:
         world.platform.say("a", "write a letter")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         entry = _entry(inside)
         _make_old(inside, is_running=True)
         quiet.release()
@@ -577,7 +577,7 @@ def test_the_watcher_leaves_a_conversation_alone_in_which_somebody_writes(
         entry = _entry(inside)
         world.play(silence(quiet, then="still here"))
         world.platform.say("a", "two")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         _make_old(inside, is_running=True)
         _look(inside)
         quiet.release()

@@ -7,7 +7,7 @@ from hermes_state.ledger import outbox, questions, turns
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 
 
 def test_a_job_that_a_kill_cut_off_goes_on_beside_its_conversation(world: World) -> None:
@@ -16,11 +16,11 @@ def test_a_job_that_a_kill_cut_off_goes_on_beside_its_conversation(world: World)
         gateway.wait_until_up()
         world.play(silence(before))
         world.platform.say("a", "/background look it up")
-        assert before.begun.wait(_PATIENCE_S)
+        assert before.started.wait(_TIMEOUT_S)
         gateway.kill()
     world.play(silence(after, then="looked up"))
     with Inside(world) as inside:
-        assert after.begun.wait(_PATIENCE_S)
+        assert after.started.wait(_TIMEOUT_S)
         world.platform.say("a", "and meanwhile?")
         world.wait_for_text("a", "You said: and meanwhile?")
         assert "looked up" not in world.replies("a")
@@ -159,10 +159,10 @@ def test_stop_leaves_the_jobs_beside_what_it_stops(world: World) -> None:
     world.play(silence(beside, then="looked up"))
     with Inside(world):
         world.platform.say("a", "/background look it up")
-        assert beside.begun.wait(_PATIENCE_S)
+        assert beside.started.wait(_TIMEOUT_S)
         world.play(silence(front))
         world.platform.say("a", "one")
-        assert front.begun.wait(_PATIENCE_S)
+        assert front.started.wait(_TIMEOUT_S)
         world.platform.say("a", "/stop")
         world.wait_for_text(
             "a", "⏹ Stopping. 1 background job is still running; /stop all stops that too."
@@ -176,7 +176,7 @@ def test_new_stops_a_job_in_the_conversation_that_it_ends(world: World) -> None:
     world.play(silence(beside))
     with Inside(world) as inside:
         world.platform.say("a", "/background look it up")
-        assert beside.begun.wait(_PATIENCE_S)
+        assert beside.started.wait(_TIMEOUT_S)
         (turn,) = inside.store.read(turns.still_open)
         world.platform.say("a", f"/resume {turn['session_id']}")
         world.wait_for_text("a", "You are in")

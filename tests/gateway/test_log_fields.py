@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.paths import Home
-from tests.gateway.living import PATIENCE_S, Process, World
+from tests.gateway.living import TIMEOUT_S, Process, World
 from tests.support.faults import eventually
 
 
@@ -72,7 +72,7 @@ def test_turns_that_fail_are_recovered_and_lost_platforms_are_in_the_log(world: 
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "hello")
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         gateway.kill()
     world.model.close()  # nobody answers any more
     with Process(world) as gateway:
@@ -100,7 +100,7 @@ def test_the_log_is_followed_also_when_it_makes_room(world: World) -> None:
     command = [sys.executable, "-m", "hermes_cli.main", "gateway", "logs", "-f", "-n", "2"]
     environment = {"PATH": "/usr/bin:/bin", "HERMES_HOME": str(world.home.root)}
     follower = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    give_up = threading.Timer(PATIENCE_S, follower.kill)
+    give_up = threading.Timer(TIMEOUT_S, follower.kill)
     give_up.start()
     with follower:
         assert follower.stdout is not None

@@ -14,7 +14,7 @@ from hermes_state.ledger import messages, outbox
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8"
     "cfc0000003010100c9fe92ef0000000049454e44ae426082"
@@ -23,7 +23,7 @@ PNG = bytes.fromhex(
 
 def _told(world: World) -> str:
     """What the model was told last."""
-    return world.model.asked[-1].json["messages"][-1]["content"]
+    return world.model.model_requests[-1].json["messages"][-1]["content"]
 
 
 def _hand_in(inside: Inside, text: str, message_id: str, **more: Any) -> None:
@@ -73,7 +73,7 @@ def test_a_picture_for_a_turn_that_runs_waits_and_that_is_said(world: World) -> 
     world.play(replace(call("todo"), quiet=quiet), say("first"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "/steer and this", files=[("dot.png", PNG)])
         world.wait_for_text("a", "A running turn takes text only.")
         quiet.release()
@@ -153,7 +153,7 @@ def test_where_several_people_share_a_conversation_the_model_is_told_who_speaks(
         world.wait_for_text("g", "I am hungry")
         world.platform.say("g", "/queue I am thirsty", user="u2", **shared)
         world.wait_for_text("g", "I am thirsty")
-        said = json.dumps(world.model.asked[-1].json["messages"])
+        said = json.dumps(world.model.model_requests[-1].json["messages"])
         assert "[u1] I am hungry" in said
         assert "[u2] I am thirsty" in said
 

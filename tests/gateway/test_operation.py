@@ -28,7 +28,7 @@ from gateway.platforms.base import PlatformError
 from gateway.supervision import Supervisor, end
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import ConfigError, UsageError
-from tests.gateway.living import PATIENCE_S, Inside, Process, World
+from tests.gateway.living import TIMEOUT_S, Inside, Process, World
 from tests.gateway.servers.ports import free_port
 from tests.support.faults import eventually
 from tests.support.loopback.adapter import LoopbackAdapter
@@ -181,7 +181,7 @@ def test_the_log_is_shown_without_secrets(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.cut()
-        world.platform.wait_until(lambda: world.platform.has_listener, timeout=PATIENCE_S)
+        world.platform.wait_until(lambda: world.platform.has_listener, timeout=TIMEOUT_S)
         assert gateway.terminate() == 0
     shown = _hermes(world, "logs", "-n", "200")
     assert "loopback" in shown.stdout
@@ -420,7 +420,7 @@ def test_a_gateway_that_runs_goes_on_when_it_becomes_a_service_and_a_restart_mak
         assert not set(_START) & set(systemd.told)
         try:
             assert systemd.do("restart").returncode == 0
-            assert gateway.child.wait(PATIENCE_S) == 0
+            assert gateway.child.wait(TIMEOUT_S) == 0
             assert systemd.told[-2:] == _START
         finally:
             systemd.do("stop")
@@ -583,7 +583,7 @@ def test_a_stranger_is_let_in_from_the_command_line_and_told_so(world: World) ->
         assert _hermes(world, "forget", "loopback", "stranger").returncode == 0
         world.platform.say("s", "still there?", user="stranger")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        assert world.model.asked == []
+        assert world.model.model_requests == []
 
 
 # -- the process --------------------------------------------------------------------------------------
@@ -629,7 +629,7 @@ def test_a_gateway_takes_over_from_one_that_runs(world: World) -> None:
     with Process(world) as first:
         first.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         threading.Timer(0.5, quiet.release).start()
         replaced = subprocess.Popen(
             [sys.executable, "-m", "hermes_cli.main", "gateway", "run", "--replace"],
@@ -665,7 +665,7 @@ def test_an_account_is_used_by_one_gateway_and_taken_over_when_that_ends(world: 
         assert f"process {os.getpid()}".encode() in gateway.output
         world.platform.say("a", "hello")
         other.release()
-        world.platform.wait_for("a", lambda shown: len(shown) == 1, PATIENCE_S)
+        world.platform.wait_for("a", lambda shown: len(shown) == 1, TIMEOUT_S)
         assert gateway.terminate() == 0
 
 
@@ -699,7 +699,7 @@ def test_platforms_say_how_they_do_from_several_threads(world: World) -> None:
     barrier = threading.Barrier(8)
 
     def tell(number: int) -> None:
-        barrier.wait(PATIENCE_S)
+        barrier.wait(TIMEOUT_S)
         status.write_runtime_status(platform=f"p{number}", platform_state="connected")
 
     threads = [threading.Thread(target=tell, args=(number,)) for number in range(8)]
@@ -760,7 +760,7 @@ def test_health_and_metrics_follow_what_happens(world: World) -> None:
         assert json.loads(text)["platforms"] == {"loopback": "connected"}
         world.play(silence(quiet, then="done"))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         world.platform.say("a", "two")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         values = _parsed(_get(port, "/metrics")[1])
@@ -833,7 +833,7 @@ def test_a_port_that_is_taken_is_noticed_before_a_platform_is_connected(world: W
     with socket.create_server(("127.0.0.1", 0)) as taken:
         world.configure(more=f"health_port = {taken.getsockname()[1]}\n")
         with Process(world) as gateway:
-            code = gateway.child.wait(PATIENCE_S)
+            code = gateway.child.wait(TIMEOUT_S)
     assert code == 69, "a service manager tries it again, unlike a mistake in the settings"
     assert b"health_port" in gateway.output
     assert b"platform connected" not in gateway.output
@@ -896,7 +896,7 @@ def test_a_loss_that_was_told_twice_ends_one_connection(world: World) -> None:
 
         supervisor = Supervisor(MANIFEST, make, None, on_connected)  # type: ignore[arg-type]
         task = asyncio.create_task(supervisor.run())
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await is_second.wait()
         await asyncio.sleep(0)
         assert supervisor.adapter is not None
@@ -917,7 +917,7 @@ def test_a_platform_that_can_never_be_connected_is_given_up_with_its_reason(worl
     async def live() -> Supervisor:
         supervisor = Supervisor(MANIFEST, make, None, None)  # type: ignore[arg-type]
         supervisor.prepare()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await supervisor.run()
         return supervisor
 
@@ -989,7 +989,7 @@ def test_a_platform_that_raises_what_is_no_error_is_connected_again(
 
         supervisor = Supervisor(MANIFEST, make, None, on_connected)  # type: ignore[arg-type]
         task = asyncio.create_task(supervisor.run())
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await is_connected.wait()
             await end({task})
         assert task.cancelled()
@@ -1064,7 +1064,7 @@ def test_a_platform_that_swallows_a_cancellation_is_ended_all_the_same(world: Wo
         supervisor = Supervisor(MANIFEST, make, None, on_connected)  # type: ignore[arg-type]
         task = asyncio.create_task(supervisor.run())
         await asyncio.sleep(0)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await end({task}, again_s=0.01)
         assert task.cancelled()
 

@@ -14,7 +14,7 @@ from tests.support.faults import eventually
 
 pytestmark = pytest.mark.promise("P5")
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 
 
 def _meet(world: World, routes: Callable[[], str]) -> None:
@@ -38,7 +38,7 @@ def _taken(world: World, chat: str, text: str) -> None:
 
 def _asked(world: World) -> list[str]:
     """The last words that the model was asked, request by request."""
-    said = (request.json["messages"] for request in world.model.asked)
+    said = (request.json["messages"] for request in world.model.model_requests)
     return [[one for one in messages if one["role"] == "user"][-1]["content"] for messages in said]
 
 
@@ -51,7 +51,7 @@ def test_who_came_first_is_answered_first_whichever_chat_it_is(world: World) -> 
         _meet(world, lambda: _inside(inside))
         world.play(silence(quiet, then="the first"))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         for chat, text in (("b", "two"), ("a", "three"), ("b", "four"), ("a", "five")):
             _taken(world, chat, text)
         quiet.release()
@@ -69,7 +69,7 @@ def test_a_chat_whose_message_is_queued_hears_that_it_waits_for_another_one(worl
         _meet(world, lambda: _inside(inside))
         world.play(silence(quiet, then="the first"))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("b", "/queue two")
         world.wait_for_text("b", "another chat in this conversation is answered first")
         quiet.release()
@@ -89,11 +89,11 @@ def test_the_order_holds_across_a_kill(world: World) -> None:
         _meet(world, there)
         world.play(silence(quiet))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         for chat, text in (("b", "two"), ("a", "three"), ("b", "four")):
             _taken(world, chat, text)
         gateway.kill()
-    before = len(world.model.asked)
+    before = len(world.model.model_requests)
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.wait_for_text("b", "You said: four")
@@ -107,13 +107,13 @@ def test_a_chat_that_leaves_takes_what_waits_along_and_holds_nobody_up(world: Wo
         _meet(world, lambda: _inside(inside))
         world.play(silence(quiet, then="the first"))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         _taken(world, "b", "two")
         _taken(world, "a", "three")
         world.platform.say("b", "/new")
         world.wait_for_text("b", "1 queued message will be answered in it.")
         world.wait_for_text("b", "You said: two")  # beside what runs: it is in another conversation
-        assert "zero" not in json.dumps(world.model.asked[-1].json)
+        assert "zero" not in json.dumps(world.model.model_requests[-1].json)
         quiet.release()
         world.wait_for_text("a", "You said: three")
         assert inside.store.check() == []
@@ -125,7 +125,7 @@ def test_what_was_taken_back_in_one_chat_holds_up_no_other(world: World) -> None
         _meet(world, lambda: _inside(inside))
         world.play(silence(quiet, then="the first"))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         _taken(world, "b", "two")
         _taken(world, "a", "three")
         services = inside.services
@@ -148,7 +148,7 @@ def test_a_message_interrupts_what_runs_for_another_chat_which_hears_of_it(world
         _meet(world, lambda: _inside(inside))
         world.play(silence(quiet))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("b", "two")
         world.wait_for_text("a", "⏹ Stopped from another chat")
         world.wait_for_text("b", "You said: two")
@@ -161,14 +161,14 @@ def test_a_message_is_said_to_what_runs_for_another_chat(world: World) -> None:
         _meet(world, lambda: _inside(inside))
         world.play(replace(call("todo"), quiet=quiet), say("both done"))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("b", "and blue, please")
         world.wait_for_text("b", "is answered there")
         quiet.release()
         world.wait_for_text("a", "both done")
-        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        assert "and blue, please" in json.dumps(world.model.model_requests[-1].json)
         eventually(lambda: inside.open_turns() == set())
-        assert len(world.model.asked) == 3
+        assert len(world.model.model_requests) == 3
 
 
 def test_a_chat_hears_that_its_turn_was_stopped_from_another_one(world: World) -> None:
@@ -177,7 +177,7 @@ def test_a_chat_hears_that_its_turn_was_stopped_from_another_one(world: World) -
         _meet(world, lambda: _inside(inside))
         world.play(silence(quiet))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("b", "/stop")
         world.wait_for_text("b", "⏹ Stopping.")
         world.wait_for_text("a", "⏹ Stopped from another chat")

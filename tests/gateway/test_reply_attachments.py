@@ -85,7 +85,7 @@ def test_the_model_is_told_how_where_it_may(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 1)
-        assert MANNER in str(world.model.asked[-1].json)
+        assert MANNER in str(world.model.model_requests[-1].json)
         guest = msgspec.structs.replace(OWNER, tools=frozenset({"clarify"}))
         assert inside.services.replies.manner("loopback", OWNER) == MANNER
         assert inside.services.replies.manner("loopback", guest) == ""

@@ -27,7 +27,7 @@ def test_a_message_that_was_accepted_is_answered_after_a_kill(world: World) -> N
     with Process(world) as first:
         first.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         world.platform.say("b", "elsewhere")
         world.platform.say("a", "two")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
@@ -89,7 +89,7 @@ def test_a_stop_waits_for_what_runs(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         gateway.child.send_signal(signal.SIGTERM)
         quiet.release()
         assert gateway.child.wait(20) == 0
@@ -103,7 +103,7 @@ def test_what_does_not_end_in_time_is_put_off_with_a_notice_and_goes_on(world: W
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         assert gateway.terminate() == 0
         (notice,) = world.replies("a")
         assert "continue with this afterwards" in notice
@@ -130,7 +130,7 @@ def test_what_was_asked_before_a_restart_is_answered_after_it(world: World) -> N
         assert asked.question is not None
         world.platform.press("a", asked.question, "large")
         world.wait_for_text("a", "ordered")
-        told = world.model.asked[-1].json["messages"][-1]
+        told = world.model.model_requests[-1].json["messages"][-1]
         assert (told["role"], told["content"]) == ("tool", "large")
         assert len([one for one in world.replies("a") if "Which size?" in one]) == 1
 
@@ -176,7 +176,7 @@ def test_restart_in_chat_comes_back_with_the_same_conversation(
         gateway.wait_until_up()
         world.platform.say("a", "which word?")
         world.wait_for_text("a", "You said: which word?")
-        assert "apple" in json.dumps(world.model.asked[-1].json["messages"])
+        assert "apple" in json.dumps(world.model.model_requests[-1].json["messages"])
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_answer_that_was_given_in_a_terminal_meanwhile_is_sent_once(world: Wo
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         gateway.kill()
     with SessionDB(world.home.database) as store:
         lease.expire_dead_leases(store)
@@ -312,7 +312,7 @@ def test_an_answer_that_a_terminal_gave_is_sent_before_what_came_after_it_is_ans
         gateway.wait_until_up()
         for text in ("one", "two"):
             world.platform.say("a", text)
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         gateway.kill()
     with SessionDB(world.home.database) as store:
@@ -333,7 +333,7 @@ def test_what_a_terminal_answers_when_the_gateway_starts_is_sent_when_it_is_answ
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         gateway.kill()
     with SessionDB(world.home.database) as store:
         lease.expire_dead_leases(store)
@@ -343,7 +343,7 @@ def test_what_a_terminal_answers_when_the_gateway_starts_is_sent_when_it_is_answ
             said = {"role": "assistant", "content": "said elsewhere"}
             store.write(turns.finish, turn["id"], "answered", message=said)
             world.wait_for_text("a", "said elsewhere")
-    assert len(world.model.asked) == 1
+    assert len(world.model.model_requests) == 1
 
 
 def test_what_somebody_else_answered_while_we_did_is_what_the_chat_gets(world: World) -> None:
@@ -351,7 +351,7 @@ def test_what_somebody_else_answered_while_we_did_is_what_the_chat_gets(world: W
     world.play(silence(quiet, then="said too late"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         (turn,) = inside.store.read(turns.still_open)
         said = {"role": "assistant", "content": "said elsewhere"}
         inside.store.write(turns.finish, turn["id"], "answered", message=said)

@@ -10,7 +10,7 @@ import pytest
 from gateway.locks import AccountLock
 from hermes_core import config
 from tests.cli.chatting import CTRL_C, TerminalChat
-from tests.gateway.living import PATIENCE_S, Process, World
+from tests.gateway.living import TIMEOUT_S, Process, World
 from tests.gateway.servers.ports import free_port
 from tests.gateway.servers.telegram import ANNA, BEN, BotApi, Fail
 
@@ -69,7 +69,7 @@ def _platforms(world: World) -> dict[str, dict[str, object]]:
 
 
 def _wait_for(api: BotApi, text: str, chat: int = ANNA.id) -> None:
-    api.world.wait_for(lambda: any(text in one for one in api.world.replies(chat)), PATIENCE_S)
+    api.world.wait_for(lambda: any(text in one for one in api.world.replies(chat)), TIMEOUT_S)
 
 
 def test_a_platform_is_added_to_tables_in_any_order_and_every_line_stays(world: World) -> None:

@@ -6,7 +6,7 @@ from hermes_state.ledger import lineage, titles
 from tests.gateway.living import Inside, World
 from tests.support.faults import eventually
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 
 
 def _spoken_in(world: World) -> None:
@@ -26,7 +26,7 @@ def _being_shortened(world: World) -> Quiet:
     quiet = Quiet()
     world.play(silence(quiet, then="A summary: they said blue a lot."))
     world.platform.say("a", "/compress")
-    assert quiet.begun.wait(_PATIENCE_S)
+    assert quiet.started.wait(_TIMEOUT_S)
     return quiet
 
 
@@ -62,7 +62,7 @@ def test_what_is_said_meanwhile_is_taken_in_at_once_and_answered_afterwards(worl
         quiet.release()
         world.wait_for_text("a", "The conversation continues in")
         world.wait_for_text("a", "You said: are you there?")
-        assert "A summary" in str(world.model.asked[-1].json["messages"])
+        assert "A summary" in str(world.model.model_requests[-1].json["messages"])
         assert began == [], "it is the same conversation"
         (entry,) = inside.runner.session_store.list_sessions()
         assert entry.session_id == inside.store.read(lineage.tip, entry.session_id)
@@ -80,7 +80,7 @@ def test_new_stops_a_shortening_with_a_word(world: World) -> None:
         world.play(say("a fresh start"))
         world.platform.say("a", "hello")
         world.wait_for_text("a", "a fresh start")
-        assert "blue" not in str(world.model.asked[-1].json["messages"])
+        assert "blue" not in str(world.model.model_requests[-1].json["messages"])
         ended = inside.store.get_session(before)
         assert ended is not None
         assert ended["end_reason"] == "session_reset"
@@ -112,6 +112,6 @@ def test_commands_of_a_chat_find_the_conversation_where_another_one_shortened_it
         world.wait_for_text("b", "The model sees these again")
         world.platform.say("a", "and now?")
         world.wait_for_text("a", "You said: and now?")
-        assert "word for word" in str(world.model.asked[-1].json["messages"])
+        assert "word for word" in str(world.model.model_requests[-1].json["messages"])
         world.platform.say("b", "/branch")
         world.wait_for_text("b", f"/resume {tip} goes back")

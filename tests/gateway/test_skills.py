@@ -13,7 +13,7 @@ from tests.gateway.living import Inside, Process, World
 
 def _asked(world: World) -> list[str]:
     """What the person said so far, as the model was told."""
-    messages = world.model.asked[-1].json["messages"]
+    messages = world.model.model_requests[-1].json["messages"]
     return [one["content"] for one in messages if one["role"] == "user"]
 
 
@@ -79,7 +79,7 @@ def test_a_member_may_use_skills_and_a_stranger_may_not(world: World) -> None:
         world.wait_for_text("m", "You said: [skill code-review] it")
         world.platform.say("s", "/code-review it", user="nobody")
         world.wait_for_text("s", "I do not know you yet.")
-        assert len(world.model.asked) == 1
+        assert len(world.model.model_requests) == 1
 
 
 def test_a_skill_waits_for_the_turn_that_runs_and_answers_no_question(world: World) -> None:
@@ -102,7 +102,7 @@ def test_a_skill_that_a_kill_cut_off_is_answered_afterwards(world: World) -> Non
     with Process(world) as first:
         first.wait_until_up()
         world.platform.say("a", "/code-review it", message_id="one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         first.kill()
     with Process(world) as second:

@@ -16,7 +16,7 @@ from hermes_state.ledger import questions
 from hermes_state.values import Scope
 from tests.gateway.living import Inside, World
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 _THREAD: dict[str, Any] = {"chat_type": "group", "thread": "t"}
 
 
@@ -29,7 +29,7 @@ def _with_a_member(world: World, busy: str = "queue") -> None:
 
 def _offered(world: World) -> set[str]:
     """The tools that the model was offered last."""
-    return {tool["function"]["name"] for tool in world.model.asked[-1].json["tools"]}
+    return {tool["function"]["name"] for tool in world.model.model_requests[-1].json["tools"]}
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_nobody_speaks_into_the_turn_of_somebody_with_other_rights(
     world.play(replace(call("todo"), quiet=quiet), say("for the owner"))
     with Inside(world):
         world.platform.say("g", "one", **_THREAD)
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("g", said, user="m1", **_THREAD)
         world.wait_for_text("g", "somebody with other permissions")
         quiet.release()
         world.wait_for_text("g", "for the owner")
         world.wait_for_text("g", "and run this")
-        to_the_owner, to_the_member = world.model.asked[-2:]
+        to_the_owner, to_the_member = world.model.model_requests[-2:]
         assert "and run this" not in json.dumps(to_the_owner.json)
         assert "and run this" in json.dumps(to_the_member.json)
         assert "terminal" not in _offered(world)
@@ -70,7 +70,7 @@ def test_nobody_answers_for_somebody_with_other_rights(world: World) -> None:
         world.wait_for_text("g", "You said: [m1] all of them")
         results = [
             message["content"]
-            for message in world.model.asked[1].json["messages"]
+            for message in world.model.model_requests[1].json["messages"]
             if message["role"] == "tool"
         ]
         assert results == ["blue"]
@@ -91,12 +91,12 @@ def test_owners_speak_into_each_others_turns(world: World) -> None:
     world.play(replace(call("todo"), quiet=quiet), say("both done"))
     with Inside(world):
         world.platform.say("g", "one", **_THREAD)
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("g", "/steer and blue, please", user="u2", **_THREAD)
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
         world.wait_for_text("g", "both done")
-        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        assert "and blue, please" in json.dumps(world.model.model_requests[-1].json)
         assert world.replies("g") == ["both done"]
 
 
@@ -112,12 +112,12 @@ def test_what_is_said_from_another_chat_of_the_conversation_reaches_the_turn_tha
         world.wait_for_text("b", "You are in")
         world.play(replace(call("todo"), quiet=quiet), say("both done"))
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("b", "/steer and blue, please")
         world.wait_for_text("b", "belongs to another chat")
         quiet.release()
         world.wait_for_text("a", "both done")
-        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        assert "and blue, please" in json.dumps(world.model.model_requests[-1].json)
         world.platform.say("b", "two")
         world.wait_for_text("b", "You said: two")
         assert len(world.replies("b")) == 3
@@ -130,7 +130,7 @@ def test_what_went_along_to_a_new_conversation_is_not_said_to_a_turn_of_the_last
 
     def reset() -> None:
         is_renewed.set()
-        may_begin.wait(_PATIENCE_S)
+        may_begin.wait(_TIMEOUT_S)
 
     with Inside(world) as inside:
         world.platform.say("a", "zero")
@@ -140,12 +140,12 @@ def test_what_went_along_to_a_new_conversation_is_not_said_to_a_turn_of_the_last
         world.wait_for_text("b", "You are in")
         world.play(replace(call("todo"), quiet=quiet), say("for b alone"))
         world.platform.say("b", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "/steer and blue, please")
         world.wait_for_text("a", "belongs to another chat")
         plugins.register_hook("on_session_reset", reset)
         world.platform.say("a", "/new")
-        assert is_renewed.wait(_PATIENCE_S)
+        assert is_renewed.wait(_TIMEOUT_S)
         quiet.release()
         world.wait_for_text("b", "for b alone")
         may_begin.set()
@@ -185,8 +185,8 @@ def test_what_a_turn_has_heard_does_not_follow_it(world: World) -> None:
         world.wait_for_text("a", "Which one?")
         world.platform.say("a", "/steer and blue, please")
         world.platform.say("a", "the first")
-        assert quiet.begun.wait(_PATIENCE_S)
-        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        assert quiet.started.wait(_TIMEOUT_S)
+        assert "and blue, please" in json.dumps(world.model.model_requests[-1].json)
         world.platform.say("a", "/stop")
         world.wait_for_text("a", "Stopping.")
         assert not any("queued message" in one for one in world.replies("a"))

@@ -223,7 +223,7 @@ def test_a_draft_of_a_stopped_turn_loses_its_cursor(world: World) -> None:
     world.play(together(say(_BEGUN), call("todo")), silence(quiet))
     with Inside(world) as inside:
         world.platform.say("a", "plan it")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         world.wait_for_text("a", "beginning")
         world.platform.say("a", "/stop")
         world.wait_for_text("a", "Stopping")
@@ -284,7 +284,7 @@ def test_a_cursor_that_cannot_be_taken_off_at_once_is_taken_off_soon(world: Worl
     world.play(together(say(_BEGUN), call("todo")), silence(quiet))
     with Inside(world):
         world.platform.say("a", "plan it")
-        assert quiet.begun.wait(10)
+        assert quiet.started.wait(10)
         world.wait_for_text("a", "todo …")
         world.platform.rate_limit(0.05, times=2)
         world.platform.say("a", "/stop")

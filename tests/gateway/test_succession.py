@@ -15,12 +15,12 @@ from hermes_state.ledger import partials, sessions, turns
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 
 
 def _told(world: World) -> str:
     """What the model was asked last."""
-    return json.dumps(world.model.asked[-1].json["messages"])
+    return json.dumps(world.model.model_requests[-1].json["messages"])
 
 
 def _here(inside: Inside) -> str:
@@ -43,7 +43,7 @@ def test_new_while_messages_wait_answers_them_in_the_new_conversation(world: Wor
     world.play(silence(quiet, after="Half"))
     with Inside(world) as inside:
         world.platform.say("a", "my name is Ada")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         old = _here(inside)
         world.platform.say("a", "and I wait")
         world.platform.say("a", "so do I")
@@ -142,7 +142,7 @@ def test_plugins_are_told_of_a_reset_before_what_waits_begins(world: World) -> N
     told: list[str] = []
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         begins = threading.Event()
 
         def reset() -> None:
@@ -168,7 +168,7 @@ def test_nothing_runs_in_a_conversation_whose_end_was_told(world: World) -> None
                 hook, lambda session_id, hook=hook: told.append((hook, session_id))
             )
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         old = _here(inside)
         world.platform.say("a", "two")
         _wait_until_taken(world)
@@ -192,7 +192,7 @@ def test_what_a_message_asks_that_went_along_is_answered_where_the_chat_is(world
     world.play(silence(quiet), call("terminal", command="rm -rf /nonexistent/hermes-test"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "clean up")
         _wait_until_taken(world)
         world.platform.say("a", "/new")
@@ -206,7 +206,7 @@ def test_a_new_that_cannot_be_stored_leaves_what_waits_where_it_was(world: World
     world.play(silence(quiet))
     with Inside(world) as inside:
         world.platform.say("a", "my name is Ada")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "who am I?")
         _wait_until_taken(world)
         with disk_full_at(inside.store, "UPDATE ON routes"):
@@ -249,7 +249,7 @@ def test_a_conversation_at_work_is_not_reset_by_the_clock(world: World) -> None:
     world.play(silence(quiet, then="done"))
     with Inside(world) as inside:
         world.platform.say("a", "take your time")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         (entry,) = inside.runner.session_store.list_sessions()
         entry.updated_at -= timedelta(days=2)
         world.platform.say("a", "are you there?")
@@ -265,14 +265,14 @@ def test_a_turn_that_new_stopped_does_not_go_on_after_a_crash(world: World) -> N
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         gateway.kill()
     with SessionDB(world.home.database) as store:
         (turn,) = store.read(turns.still_open)
         store.write(sessions.end_for_reset, turn["session_id"])
     with Inside(world) as inside:
         eventually(lambda: inside.store.read(turns.still_open) == [])
-        assert len(world.model.asked) == 1
+        assert len(world.model.model_requests) == 1
 
 
 def test_what_was_shown_of_a_turn_that_new_stopped_says_so_after_a_crash(world: World) -> None:
@@ -331,7 +331,7 @@ def test_what_waits_in_a_room_is_not_passed_on_with_it(world: World) -> None:
     world.play(silence(quiet, then="to the first"))
     with Inside(world) as inside:
         world.platform.say("room", "hello", user="ana")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("room", "the code is 4711", user="ana")
         _wait_until_taken(world)
         world.platform.say("room", "who is there?", user="bob")

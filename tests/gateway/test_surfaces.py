@@ -23,7 +23,7 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import lineage, turns
 from tests.gateway.chaos.telegram import TelegramPlace
-from tests.gateway.living import PATIENCE_S, Process
+from tests.gateway.living import TIMEOUT_S, Process
 from tests.rpc.serving import PATIENT
 from tests.rpc.serving import Process as RpcProcess
 from tests.support.faults import eventually
@@ -179,7 +179,7 @@ class Cli:
         self.child.communicate()
 
     def hear(self, text: str) -> None:
-        output, errors = self.child.communicate(timeout=PATIENCE_S)
+        output, errors = self.child.communicate(timeout=TIMEOUT_S)
         assert text in output.decode(), errors.decode()
 
 
@@ -225,13 +225,13 @@ class Api:
 
     def _ask(self) -> None:
         try:
-            with urllib.request.urlopen(self._request, timeout=PATIENCE_S) as answer:
+            with urllib.request.urlopen(self._request, timeout=TIMEOUT_S) as answer:
                 self._answer = answer.read().decode()
         except OSError as error:
             self._answer = repr(error)
 
     def hear(self, text: str) -> None:
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         assert text in self._answer
 
 

@@ -14,7 +14,7 @@ from gateway.locks import AccountLock
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import UsageError
 from hermes_core.paths import Home
-from tests.gateway.living import PATIENCE_S, Process, World
+from tests.gateway.living import TIMEOUT_S, Process, World
 from tests.support.faults import eventually
 
 
@@ -36,16 +36,16 @@ def test_a_gateway_of_another_home_is_asked_to_stop_and_its_account_taken_over(
     with Process(world, **shared) as first:
         first.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         with Process(elsewhere, "--replace", **shared) as second:
             eventually(lambda: b"drain" in _state(world))
             quiet.release()
             second.wait_until_up()
-            assert first.child.wait(PATIENCE_S) == 0
+            assert first.child.wait(TIMEOUT_S) == 0
             assert world.replies("a") == ["the end"]
             world.platform.say("a", "two")
             world.wait_for_text("a", "You said: two")
-            assert len(elsewhere.model.asked) == 1
+            assert len(elsewhere.model.model_requests) == 1
             assert second.terminate() == 0
 
 
@@ -69,13 +69,13 @@ def test_only_a_gateway_is_asked_to_stop(kind: str) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"taken\n"
         if kind == "gateway":
-            locks.take_over([AccountLock("x", "token"), AccountLock("x", "token")], PATIENCE_S)
-            assert holder.wait(PATIENCE_S) == -signal.SIGTERM
+            locks.take_over([AccountLock("x", "token"), AccountLock("x", "token")], TIMEOUT_S)
+            assert holder.wait(TIMEOUT_S) == -signal.SIGTERM
             return
         with pytest.raises(UsageError, match=f"{holder.pid}.*not a gateway of yours"):
-            locks.take_over([AccountLock("x", "token")], PATIENCE_S)
+            locks.take_over([AccountLock("x", "token")], TIMEOUT_S)
         assert holder.poll() is None
-        holder.communicate(timeout=PATIENCE_S)
+        holder.communicate(timeout=TIMEOUT_S)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_nobody_is_signalled_whom_the_lock_does_not_name_beyond_doubt(written: b
     holder.take()
     holder.path.write_bytes(written)
     with pytest.raises(UsageError, match="not a gateway of yours"):
-        locks.take_over([lock], PATIENCE_S)
+        locks.take_over([lock], TIMEOUT_S)
     holder.release()
 
 
@@ -106,7 +106,7 @@ def test_a_gateway_that_does_not_stop_is_named() -> None:
         assert holder.stdout.readline() == b"taken\n"
         with pytest.raises(UsageError, match=f"Process {holder.pid} has not ended"):
             locks.take_over([AccountLock("x", "token")], timeout_s=0.2)
-        holder.communicate(timeout=PATIENCE_S)
+        holder.communicate(timeout=TIMEOUT_S)
 
 
 def test_how_far_an_account_was_dealt_with_is_told_by_who_holds_it() -> None:

@@ -14,7 +14,7 @@ from hermes_state.values import Accepted
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 
 
 # -- a busy conversation -----------------------------------------------------------------------------
@@ -26,12 +26,12 @@ def test_what_is_said_to_a_steered_turn_reaches_it_and_is_answered_once(world: W
     world.play(replace(call("todo"), quiet=quiet), say("both done"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "and blue, please")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
         world.wait_for_text("a", "both done")
-        assert "and blue, please" in json.dumps(world.model.asked[-1].json)
+        assert "and blue, please" in json.dumps(world.model.model_requests[-1].json)
         eventually(lambda: inside.open_turns() == set())
         world.platform.say("a", "three")
         world.wait_for_text("a", "You said: three")
@@ -44,7 +44,7 @@ def test_what_a_steered_turn_did_not_hear_is_answered_next(world: World) -> None
     world.play(silence(quiet, then="the end of one"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "two")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
@@ -63,7 +63,7 @@ def test_a_picture_is_not_said_to_a_turn_but_answered_next(world: World) -> None
     world.play(replace(call("todo"), quiet=quiet), say("first"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "look", files=[("dot.png", png)])
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
@@ -90,7 +90,7 @@ def test_a_message_does_not_interrupt_its_own_turn(world: World) -> None:
     world.play(silence(quiet, then="not stopped"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         services = inside.services
         (running,) = services.turns.running()
         target = services.turns.target_of(running.turn.id)
@@ -118,7 +118,7 @@ def test_stop_all_takes_back_what_waits(world: World) -> None:
         world.wait_for_text("a", "⏹ Stopped.")
         world.platform.say("a", "four")
         world.wait_for_text("a", "You said: four")
-        told = json.dumps(world.model.asked[-1].json)
+        told = json.dumps(world.model.model_requests[-1].json)
         assert "two" not in told
         assert "three" not in told
         assert inside.store.read(turns.unfinished) == []
@@ -130,11 +130,11 @@ def test_stop_all_stops_a_turn_that_heard_what_waited(world: World) -> None:
     world.play(replace(call("todo"), quiet=before), silence(after))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert before.begun.wait(_PATIENCE_S)
+        assert before.started.wait(_TIMEOUT_S)
         world.platform.say("a", "heard by the first")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         before.release()
-        assert after.begun.wait(_PATIENCE_S)
+        assert after.started.wait(_TIMEOUT_S)
         world.platform.say("a", "/queue three")
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "⏹ Stopping. 1 queued message was cancelled.")
@@ -142,7 +142,7 @@ def test_stop_all_stops_a_turn_that_heard_what_waited(world: World) -> None:
         assert inside.store.read(turns.unfinished) == []
         world.platform.say("a", "four")
         world.wait_for_text("a", "You said: four")
-        assert "three" not in json.dumps(world.model.asked[-1].json)
+        assert "three" not in json.dumps(world.model.model_requests[-1].json)
 
 
 def test_a_stop_when_nothing_runs_says_so(world: World) -> None:
@@ -156,7 +156,7 @@ def test_the_command_of_one_person_does_not_stop_the_turn_of_another(world: Worl
     world.play(silence(quiet, then="for the first one"))
     with Inside(world):
         world.platform.say("g", "one", user="u1", chat_type="group", thread="t")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("g", "/status", user="u2", chat_type="group", thread="t")
         world.wait_for_text("g", "A turn is running.")
         quiet.release()
@@ -179,18 +179,18 @@ def test_two_chats_in_one_conversation_take_turns(world: World) -> None:
             )
         )
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("b", "two")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
         world.wait_for_text("a", "from a")
         world.wait_for_text("b", "You said: two")
-        assert "apple" in json.dumps(world.model.asked[-1].json)
+        assert "apple" in json.dumps(world.model.model_requests[-1].json)
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
         world.platform.say("b", "three")
         world.wait_for_text("b", "You said: three")
-        assert "apple" in json.dumps(world.model.asked[-1].json)
+        assert "apple" in json.dumps(world.model.model_requests[-1].json)
 
 
 # -- a store that cannot be written ---------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_a_turn_is_not_given_up_because_the_disk_is_full_for_long(
     with Inside(world) as inside:
         with disk_full_at(inside.store, "INSERT ON outbox"):
             world.platform.say("a", "one")
-            eventually(lambda: len(world.model.asked) > MOST_ATTEMPTS + 1)
+            eventually(lambda: len(world.model.model_requests) > MOST_ATTEMPTS + 1)
         assert "You said: one" in world.wait_for_replies("a", 1)[0]
 
 
@@ -303,7 +303,7 @@ def test_what_came_from_a_platform_that_is_off_is_answered_and_sent_when_it_is_o
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(20)
+        assert quiet.started.wait(20)
         gateway.kill()
     text = world.home.config.read_text()
     off, _, _ = text.replace('enabled = ["loopback"]', "enabled = []").partition(

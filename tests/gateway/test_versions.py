@@ -17,7 +17,7 @@ from hermes_state.ledger import titles as title_ledger
 from tests.gateway.living import Inside, Process, World
 from tests.support.faults import eventually
 
-_PATIENCE_S = 10
+_TIMEOUT_S = 10
 _CORRECTED = "I corrected my message. It now says:\n"
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8"
@@ -35,7 +35,7 @@ def _event(
 
 def _asked(world: World) -> list[str]:
     """What the model was asked, request by request: the last thing that was said."""
-    return [str(one.json["messages"][-1]["content"]) for one in world.model.asked]
+    return [str(one.json["messages"][-1]["content"]) for one in world.model.model_requests]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_new_version_of_a_message_that_waits_keeps_its_place(world: World) -
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         waiting = world.platform.say("a", "tow")
         world.platform.say("a", "three")
         world.platform.edit("a", waiting, "twi")
@@ -86,7 +86,9 @@ def test_the_new_version_of_a_message_that_waits_keeps_its_place(world: World) -
         quiet.release()
         world.wait_for_replies("a", 3)
         assert _asked(world) == ["one", "two", "three"]
-        to_two, to_three = (json.dumps(one.json["messages"]) for one in world.model.asked[1:])
+        to_two, to_three = (
+            json.dumps(one.json["messages"]) for one in world.model.model_requests[1:]
+        )
         assert "three" not in to_two
         assert "You said: two" in to_three
         assert "tow" not in to_three
@@ -102,7 +104,7 @@ def test_it_keeps_its_place_over_a_kill(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         waiting = world.platform.say("a", "tow")
         world.platform.say("a", "three")
         world.platform.edit("a", waiting, "two")
@@ -128,7 +130,7 @@ def test_what_is_steered_is_said_in_its_last_version(world: World) -> None:
         assert asked.question is not None
         world.platform.press("a", asked.question, "this one")
         world.wait_for_text("a", "make it blue")
-        assert "bleu" not in json.dumps(world.model.asked[-1].json)
+        assert "bleu" not in json.dumps(world.model.model_requests[-1].json)
 
 
 def test_the_new_words_of_an_album_are_a_correction_without_its_pictures(world: World) -> None:
@@ -146,7 +148,7 @@ def test_the_new_words_of_an_album_are_a_correction_without_its_pictures(world: 
         assert inside.call(inside.services.ingress.accept(same)).outcome == "ignored"
         other = _event("my album", "1:e5", edits="1", files=(PNG + b"2",))
         inside.call(inside.services.ingress.accept(other))
-        eventually(lambda: len(world.model.asked) == 3)
+        eventually(lambda: len(world.model.model_requests) == 3)
         assert _asked(world)[-1].count("[Attached image: ") == 1
 
 
@@ -155,7 +157,7 @@ def test_an_album_that_waits_keeps_its_pictures_with_its_new_words(world: World)
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         album = _event("my albun", "1-2", files=(PNG, PNG + b"1"), parts=["1", "2"])
         inside.call(inside.services.ingress.accept(album))
         inside.call(
@@ -215,7 +217,7 @@ def test_nobody_changes_what_somebody_else_wrote(world: World) -> None:
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
         inside.call(inside.services.ingress.accept(_in_a_thread("one", "1", "u1")))
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         inside.call(inside.services.ingress.accept(_in_a_thread("tow", "2", "u1")))
         forged = _in_a_thread("forged", "3", "u2", edits="2")
         assert inside.call(inside.services.ingress.accept(forged)).outcome == "ignored"
@@ -247,7 +249,7 @@ def test_a_new_version_that_does_not_name_us_any_more_still_counts(world: World)
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
         inside.call(inside.services.ingress.accept(_in_a_thread("one", "1", "u1")))
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         inside.call(inside.services.ingress.accept(_in_a_thread("bot, tow", "2", "u1")))
         corrected = _in_a_thread("two", "3", "u1", edits="2")
         corrected.is_mention = False
@@ -270,14 +272,14 @@ def test_words_that_became_a_command_while_they_waited_are_not_answered(
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         waiting = world.platform.say("a", "taken back")
         world.platform.edit("a", waiting, command)
         world.wait_for_text("a", said)
         quiet.release()
         world.platform.say("a", "last")
         world.wait_for_text("a", "You said: last")
-        assert "taken back" not in json.dumps([one.json for one in world.model.asked])
+        assert "taken back" not in json.dumps([one.json for one in world.model.model_requests])
         eventually(lambda: inside.open_turns() == set())
         assert inside.store.read(turns.unfinished) == []
         assert inside.store.check() == []
@@ -288,7 +290,7 @@ def test_a_command_that_became_words_again_is_answered_once(world: World) -> Non
     world.play(silence(quiet, then="first"))
     with Inside(world):
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         waiting = world.platform.say("a", "two")
         world.platform.edit("a", waiting, "/status")
         world.wait_for_text("a", "A turn is running.")
@@ -308,7 +310,7 @@ def test_what_was_queued_is_answered_in_its_last_version_in_its_place(
     world.play(silence(quiet, then="first"))
     with Inside(world) as inside:
         world.platform.say("a", "one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         waiting = world.platform.say("a", "/queue tow")
         world.platform.say("a", "/queue three")
         world.platform.edit("a", waiting, "/q twi")
@@ -335,7 +337,7 @@ def test_a_job_that_runs_is_stopped_for_its_new_version(world: World) -> None:
     world.play(silence(quiet, then="the first job is done"))
     with Inside(world) as inside:
         job = world.platform.say("a", "/bg job one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.edit("a", job, "/background job two")
         world.wait_for_text("a", "You said: job two")
         eventually(lambda: inside.open_turns() == set())
@@ -352,7 +354,7 @@ def test_a_job_that_becomes_words_is_stopped_and_the_words_correct_nothing(
     world.play(silence(quiet, then="the first job is done"))
     with Inside(world) as inside:
         job = world.platform.say("a", "/bg job one")
-        assert quiet.begun.wait(_PATIENCE_S)
+        assert quiet.started.wait(_TIMEOUT_S)
         world.platform.edit("a", job, new)
         world.wait_for_text("a", "You said: job two")
         eventually(lambda: inside.open_turns() == set())
@@ -370,12 +372,12 @@ def test_a_job_that_is_changed_before_it_has_asked_its_model_says_nothing_of_its
     def hold_the_first(user_message: str) -> None:
         if user_message == "job one":
             begun.set()
-            may_go_on.wait(_PATIENCE_S)
+            may_go_on.wait(_TIMEOUT_S)
 
     plugins.register_hook("on_turn_start", hold_the_first)
     with Inside(world) as inside:
         job = world.platform.say("a", "/bg job one")
-        assert begun.wait(_PATIENCE_S)
+        assert begun.wait(_TIMEOUT_S)
         world.platform.edit("a", job, new)
         world.wait_for_text("a", "You said: job two")
         may_go_on.set()

@@ -26,7 +26,7 @@ from hermes_state.ledger import leases
 from hermes_state.ledger import lineage as lineage_ledger
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import turns as turn_ledger
-from tests.rpc.serving import PATIENCE_S, Json, Process, RefusedError, World
+from tests.rpc.serving import TIMEOUT_S, Json, Process, RefusedError, World
 from tests.support import findings
 
 ROUNDS = 10
@@ -191,7 +191,7 @@ class Trial:
             talk.acknowledged.append(text)
 
     def _settle(self, process: Process) -> None:
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + TIMEOUT_S
         while time.monotonic() < end:
             with self._world.store() as store:
                 if not store.read(turn_ledger.unfinished) and not store.read(leases.held):

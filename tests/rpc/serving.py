@@ -23,7 +23,7 @@ from hermes_state.ledger import turns as turn_ledger
 from tui_gateway import server
 from tui_gateway.transport import Memory
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """A process on a busy machine takes its time to start."""
 
 Json = dict[str, Any]
@@ -101,7 +101,7 @@ class Client:
             return next((f for f in self.frames[start:] if wanted(f)), None)
 
         with self._news:
-            self._news.wait_for(lambda: found() is not None or self.is_over, PATIENCE_S)
+            self._news.wait_for(lambda: found() is not None or self.is_over, TIMEOUT_S)
             frame = found()
         assert frame is not None, f"it did not come; the last were {self.frames[-5:]}"
         return frame
@@ -128,7 +128,7 @@ class Client:
             return "".join(delta["text"] for delta in self.events("message.delta"))
 
         with self._news:
-            assert self._news.wait_for(lambda: text in streamed(), PATIENCE_S), streamed()
+            assert self._news.wait_for(lambda: text in streamed(), TIMEOUT_S), streamed()
 
     def events(self, kind: str) -> list[Json]:
         """Every event of a kind so far."""
@@ -214,7 +214,7 @@ class Process(Client):
         """Close the pipe from its output."""
         assert self.process.stdout is not None
         os.write(self._ending, b".")
-        self._threads[0].join(PATIENCE_S)
+        self._threads[0].join(TIMEOUT_S)
         self.process.stdout.close()
 
     def _hear_errors(self) -> None:
@@ -231,9 +231,9 @@ class Process(Client):
         self.process.stdin.close()
 
     def wait_for_end(self) -> int:
-        status = self.process.wait(PATIENCE_S)
+        status = self.process.wait(TIMEOUT_S)
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(TIMEOUT_S)
         return status
 
     def kill(self) -> None:

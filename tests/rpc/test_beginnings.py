@@ -10,7 +10,7 @@ from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state.ledger import turns
 from hermes_state.values import NewSession
-from tests.rpc.serving import PATIENCE_S, Inside, World
+from tests.rpc.serving import TIMEOUT_S, Inside, World
 from tests.support.faults import eventually
 from tests.support.plugins import DEADLY, enable
 
@@ -86,7 +86,7 @@ def test_a_kill_before_the_first_run_does_not_hide_the_beginning(world: World, h
     opened = first.call("session.create")
     key = opened["stored_session_id"]
     first.call("prompt.submit", session_id=opened["session_id"], text="hello")
-    assert first.process.wait(PATIENCE_S) == 9
+    assert first.process.wait(TIMEOUT_S) == 9
     world.model.add(say("here I am"))
     second = world.start()
     second.call("session.resume", session_id=key)

@@ -7,7 +7,7 @@ from tests.rpc.serving import Client, Inside, World
 
 
 def asked(model: ScriptedServer) -> str:
-    return model.asked[-1].json["model"]
+    return model.model_requests[-1].json["model"]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
 from tui_gateway import server
@@ -50,14 +50,14 @@ def test_what_is_asked_again_replaces_what_was_asked_with_all_that_went_along(
     picture = world.workspace / "a.png"
     picture.write_bytes(PNG)
     client.say(sid, "what\tis it?", images=[str(picture)])
-    first = model.asked[-1].json["messages"][-1]
+    first = model.model_requests[-1].json["messages"][-1]
     told = client.call("slash.exec", session_id=sid, command="/retry")
     assert told["session"]["messages"] == []
     running = told["session"]["inflight"]
     assert (running["user"], running["images"]) == ("what\tis it?", [str(picture)])
     assert running["assistant"] == "", "nothing was streamed of it yet"
     client.event("message.complete", text="a better one")
-    assert model.asked[-1].json["messages"][-1] == first
+    assert model.model_requests[-1].json["messages"][-1] == first
     assert [role for role, _ in world.transcript(key)] == ["user", "assistant"]
 
 
@@ -101,7 +101,7 @@ def test_steering_by_command_is_told_when_it_was_heard(
     quiet = Quiet()
     model.add(Step(calls=call("todo").calls, quiet=quiet), say("In blue."))
     client.call("prompt.submit", session_id=sid, text="paint")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     number = client.post("slash.exec", session_id=sid, command="/steer in blue")
     eventually(lambda: bool(server._live_of(server._sessions[sid]).steers), "the words")
     with pytest.raises(RefusedError):
@@ -297,7 +297,7 @@ def test_models_can_be_seen_and_chosen(client: Inside, model: ScriptedServer) ->
     assert told == {"key": "model", "value": "other", "scope": "session"}
     model.add("I am the other one.")
     client.say(sid)
-    assert model.asked[-1].json["model"] == "other"
+    assert model.model_requests[-1].json["model"] == "other"
     assert client.call("config.get", key="model", session_id=sid)["value"] == "other"
     told = client.call("slash.exec", session_id=sid, command="/model scripted")
     assert "scripted answers" in told["output"]

@@ -11,7 +11,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_core import config
 from hermes_core.paths import Home
-from tests.rpc.serving import PATIENCE_S, Process, World
+from tests.rpc.serving import TIMEOUT_S, Process, World
 from tests.rpc.test_process import WAYS_OUT, leave, speaking
 from tests.support.plugins import enable
 
@@ -71,11 +71,11 @@ def test_plugins_hear_the_end_once_and_of_the_session_the_agent_is_in_now(
     quiet = Quiet()
     world.model.add(silence(quiet, after="I was say"))
     process.call("prompt.submit", session_id=sid, text="tell me")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     process.hear("I was say")
     process.open()  # nothing was said in it, so there is nothing to end
     leave(process, how)
-    assert process.process.wait(PATIENCE_S) == 0
+    assert process.process.wait(TIMEOUT_S) == 0
     assert heard(told) == [
         ["end", {"session_id": new, "interrupted": True}],
         ["finalize", {"session_id": new, "platform": "tui"}],
@@ -95,7 +95,7 @@ def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
     process = world.start()
     _, key = speaking(world, process)
     process.signal(signal.SIGTERM)
-    assert process.process.wait(PATIENCE_S) == 0
+    assert process.process.wait(TIMEOUT_S) == 0
     assert world.transcript(key) == [("user", "tell me"), ("assistant", "I was say")]
     is_over = trouble.startswith("raise")
     assert [hook for hook, _ in heard(told)] == ["end", *["finalize"] * is_over]
@@ -108,7 +108,7 @@ def journal(world: World) -> dict[str, str]:
         [str(Path(sys.executable).with_name("hermes")), "recovery", "list", "--json"],
         capture_output=True,
         env=world.environment,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=True,
     )
     return {row["session_id"]: row["how"] for row in json.loads(done.stdout)}
@@ -127,7 +127,7 @@ def test_the_shipped_journal_lists_what_was_lost_and_nothing_that_could_still_en
         process.kill()
     else:
         leave(process, how)
-        assert process.process.wait(PATIENCE_S) == 0
+        assert process.process.wait(TIMEOUT_S) == 0
     if how != "SIGKILL":
         assert journal(world) == {}, "the end was orderly: nothing has to be recovered"
         return
@@ -139,5 +139,5 @@ def test_the_shipped_journal_lists_what_was_lost_and_nothing_that_could_still_en
     assert journal(world) == {new: "lost"}
     again.call("session.resume", session_id=new)
     again.signal(signal.SIGTERM)
-    assert again.process.wait(PATIENCE_S) == 0
+    assert again.process.wait(TIMEOUT_S) == 0
     assert journal(world) == {}

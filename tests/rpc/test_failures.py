@@ -17,7 +17,7 @@ from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import leases
-from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
 from tui_gateway import prompts, server
@@ -120,7 +120,7 @@ def test_what_is_attached_while_a_prompt_is_taken_in_goes_along_with_the_next(
         held.setattr(prompts, "submit", slow)
         client.say(sid, "first")
     client.say(sid, "second")
-    pictures = [str(asked.json["messages"][-1]["content"]) for asked in model.asked]
+    pictures = [str(asked.json["messages"][-1]["content"]) for asked in model.model_requests]
     assert ["a.png" in one for one in pictures] == [True, False]
     assert ["b.png" in one for one in pictures] == [False, True]
 
@@ -132,7 +132,7 @@ def test_ends_that_hang_in_a_plugin_keep_nobody_else_waiting(
 
     def hang() -> None:
         asked.set()
-        may_end.wait(PATIENCE_S)
+        may_end.wait(TIMEOUT_S)
 
     model.add(*["hi"] * 13)
     plugins.register_hook("on_session_end", hang)
@@ -143,7 +143,7 @@ def test_ends_that_hang_in_a_plugin_keep_nobody_else_waiting(
     closing = [
         client.post("session.close", session_id=one["session_id"]) for one in (first, *others)
     ]
-    assert asked.wait(PATIENCE_S)
+    assert asked.wait(TIMEOUT_S)
     again = client.post("session.resume", session_id=first["stored_session_id"])
     shown = client.call("session.resume", session_id=last["stored_session_id"])
     assert shown["session_id"] == last["session_id"]
@@ -160,13 +160,13 @@ def test_a_turn_whose_beginning_hangs_in_a_plugin_can_be_stopped(
 
     def hang() -> None:
         asked.set()
-        may_end.wait(PATIENCE_S)
+        may_end.wait(TIMEOUT_S)
 
     plugins.register_hook("on_session_start", hang)
     opened = client.call("session.create")
     sid, key = opened["session_id"], opened["stored_session_id"]
     client.call("prompt.submit", session_id=sid, text="hello")
-    assert asked.wait(PATIENCE_S)
+    assert asked.wait(TIMEOUT_S)
     client.call("session.interrupt", session_id=sid)
     assert client.event("message.complete")["status"] == "interrupted"
     assert world.states(key) == ["interrupted"]
@@ -256,7 +256,7 @@ def test_a_server_without_standard_streams_ends_in_good_order(world: World, clos
         capture_output=True,
         env=world.environment,
         cwd=world.workspace,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert ended.returncode == 0

@@ -14,7 +14,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import leases, lineage, messages, turns, workers
 from hermes_state.ledger.turns import TurnSource
 from hermes_state.values import Scope
-from tests.rpc.serving import PATIENCE_S, Inside, Process, RefusedError, World
+from tests.rpc.serving import TIMEOUT_S, Inside, Process, RefusedError, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
 from tui_gateway import server
@@ -53,12 +53,12 @@ def test_a_server_that_ends_waits_for_the_end_of_what_a_command_left(
 
     def end() -> None:
         asked.set()
-        may_end.wait(PATIENCE_S)
+        may_end.wait(TIMEOUT_S)
 
     plugins.register_hook("on_session_end", end)
     plugins.register_hook("on_session_finalize", lambda session_id: heard.append(session_id))
     client.post("slash.exec", session_id=sid, command="/new")
-    assert asked.wait(PATIENCE_S)
+    assert asked.wait(TIMEOUT_S)
     shutting_down = threading.Thread(target=server.shut_down)
     shutting_down.start()
     may_end.set()
@@ -77,7 +77,7 @@ def _killed_in_mid_turn(world: World, other: Process | None = None) -> tuple[str
     quiet = Quiet()
     world.model.add(silence(quiet))
     first.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     first.call("prompt.submit", session_id=sid, text="two")
     elsewhere = other.call("session.resume", session_id=key)["session_id"] if other else ""
     first.kill()
@@ -124,7 +124,7 @@ def test_who_waits_for_a_process_that_is_killed_comes_after_what_it_left(
     quiet = Quiet()
     model.add(replace(call("todo"), quiet=quiet))
     first.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     elsewhere = other.call("session.resume", session_id=key)["session_id"]
     other.call("prompt.submit", session_id=elsewhere, text="two")
     other.event("status.update", kind="waiting")
@@ -179,7 +179,8 @@ def test_what_a_messenger_left_runs_with_the_permissions_of_its_sender(
     client.event("message.complete", text="to the guest")
     client.say(sid, "and I?")
     tools = [
-        {tool["function"]["name"] for tool in asked.json.get("tools", ())} for asked in model.asked
+        {tool["function"]["name"] for tool in asked.json.get("tools", ())}
+        for asked in model.model_requests
     ]
     assert "write_file" in tools[0] & tools[-1], "the owner still has everything"
     assert tools[1] == tools[2] == {"todo"}
@@ -292,7 +293,7 @@ def test_a_prompt_that_is_to_wait_stops_nothing(client: Inside, model: ScriptedS
     quiet = Quiet()
     model.add(silence(quiet, then="Done."), say("Also done."))
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     told = client.call("slash.exec", session_id=sid, command="/queue two")
     assert (told["type"], told["message"], told["busy"]) == ("send", "two", "queue")
     client.call("prompt.submit", session_id=sid, text=told["message"], busy=told["busy"])

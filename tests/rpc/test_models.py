@@ -82,7 +82,7 @@ def test_every_model_at_the_address_of_the_settings_can_be_chosen(
         settled.call("config.set", key="model", value=label, session_id=sid)
         model.add("hi")
         settled.say(sid)
-        assert model.asked[-1].json["model"] == label.removeprefix("local/")
+        assert model.model_requests[-1].json["model"] == label.removeprefix("local/")
 
 
 def test_every_model_at_the_address_of_the_environment_can_be_chosen(
@@ -94,7 +94,7 @@ def test_every_model_at_the_address_of_the_environment_can_be_chosen(
     client.call("config.set", key="model", value="local/other", session_id=sid)
     model.add("hi")
     client.say(sid)
-    assert model.asked[-1].json["model"] == "other"
+    assert model.model_requests[-1].json["model"] == "other"
     with pytest.raises(RefusedError, match="No local server has the model third"):
         client.call("config.set", key="model", value="local/third", session_id=sid)
 

@@ -82,7 +82,7 @@ def test_a_dropped_picture_goes_along_with_the_next_prompt(
     assert str(folder) not in found["text"]
     model.add("A cat.")
     client.say(sid, found["text"])
-    content = model.asked[-1].json["messages"][-1]["content"]
+    content = model.model_requests[-1].json["messages"][-1]["content"]
     assert "my cat.png" in str(content)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import PATIENCE_S, Inside, RefusedError
+from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def busy(client: Inside, other: Inside, model: ScriptedServer) -> tuple[str, Qui
     model.add(silence(quiet, then="Here I am."))
     other.call("session.activate", session_id=sid)
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     return sid, quiet
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from hermes_state import SessionDB
 from hermes_state.ledger import leases, lineage, turns
-from tests.rpc.serving import PATIENCE_S
+from tests.rpc.serving import TIMEOUT_S
 from tui_gateway.orphans import end_orphans
 from tui_gateway.presence import Presence
 
@@ -84,7 +84,7 @@ def test_others_see_what_is_open_until_the_process_is_gone(folder: Path) -> None
         assert ours.elsewhere() == {"theirs", "there"}
         assert left_behind(ours) == set()
         child.kill()
-        child.wait(PATIENCE_S)
+        child.wait(TIMEOUT_S)
     assert ours.elsewhere() == set()
     with contextlib.suppress(OSError), ours.left_behind() as left:
         assert left == {"theirs", "there"}

@@ -18,7 +18,7 @@ from hermes_core.errors import ModelError
 from hermes_core.paths import Home
 from hermes_state.ledger import messages, partials
 from tests.rpc import kills
-from tests.rpc.serving import PATIENCE_S, Process, RefusedError, World
+from tests.rpc.serving import TIMEOUT_S, Process, RefusedError, World
 from tests.rpc.test_requests import Fuzz
 from tests.support.plugins import enable
 from tui_gateway.transport import MAX_LINE_BYTES
@@ -35,7 +35,7 @@ def speaking(world: World, process: Process) -> tuple[str, str]:
     world.model.add(silence(quiet, after="I was say"))
     opened = process.call("session.create")
     process.call("prompt.submit", session_id=opened["session_id"], text="tell me")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     process.hear("I was say")
     return opened["session_id"], opened["stored_session_id"]
 
@@ -74,7 +74,7 @@ def test_a_plugin_that_never_loads_keeps_nobody_but_the_agent(world: World, home
     process.call("session.interrupt", session_id=sid)
     process.event("message.complete", status="interrupted")
     process.signal(signal.SIGTERM)
-    assert process.process.wait(PATIENCE_S) == 0
+    assert process.process.wait(TIMEOUT_S) == 0
     assert world.states(key) == ["interrupted"]
 
 
@@ -104,7 +104,7 @@ def test_every_way_out_stores_what_was_streamed_and_ends_the_conversation_in_tim
     sid, key = speaking(world, process)
     process.call("prompt.submit", session_id=sid, text="and then")
     leave(process, how)
-    assert process.process.wait(PATIENCE_S) == 0
+    assert process.process.wait(TIMEOUT_S) == 0
     assert world.row(key)["end_reason"] == "tui_shutdown"
     assert world.transcript(key)[:2] == [("user", "tell me"), ("assistant", "I was say")]
     with world.store() as store:
@@ -180,7 +180,7 @@ def test_a_prompt_that_came_before_the_agent_was_there_outlives_the_process(worl
 
     class SlowList(dict[str, Any]):
         def items(self) -> Any:
-            answering.wait(PATIENCE_S)
+            answering.wait(TIMEOUT_S)
             return super().items()
 
     world.model.models = SlowList(scripted={})
@@ -247,12 +247,12 @@ def test_a_tool_that_a_kill_cut_off_is_not_run_again(world: World) -> None:
     again.call("session.resume", session_id=opened["stored_session_id"])
     assert again.event("message.complete")["status"] == "complete"
     assert mark.read_text() == "once\n"
-    told = [m for m in world.model.asked[-1].json["messages"] if m["role"] == "tool"]
+    told = [m for m in world.model.model_requests[-1].json["messages"] if m["role"] == "tool"]
     assert "unknown" in told[0]["content"]
 
 
 def _until(wanted: Any) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not wanted():
         assert time.monotonic() < end
         threading.Event().wait(0.02)
@@ -287,7 +287,7 @@ def test_conversations_that_a_dead_process_left_open_are_ended_at_the_next_start
     model._steps.clear()
     model.add(silence(quiet))
     dead.call("prompt.submit", session_id=unfinished["session_id"], text="tell me")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     dead.kill()
     assert world.row(left["stored_session_id"])["ended_at"] is None
     again = world.start()
@@ -352,9 +352,9 @@ def test_a_client_that_never_reads_does_not_keep_the_server_from_ending(world: W
     for _ in range(20_000):
         child.stdin.write(request)
     child.stdin.flush()
-    assert select.select([child.stdout], [], [], PATIENCE_S)[0]
+    assert select.select([child.stdout], [], [], TIMEOUT_S)[0]
     child.stdin.close()
-    assert child.wait(PATIENCE_S) == 0
+    assert child.wait(TIMEOUT_S) == 0
     child.stdout.close()
 
 
@@ -397,7 +397,7 @@ def test_what_nobody_caught_is_written_down(world: World, home: Home) -> None:
         "sys.exit(entry._supervise(serve, lambda: None))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=world.environment, timeout=PATIENCE_S
+        [sys.executable, "-c", code], capture_output=True, env=world.environment, timeout=TIMEOUT_S
     )
     assert done.returncode == 0
     assert b"[gateway-crash] ZeroDivisionError" in done.stderr

@@ -14,7 +14,7 @@ from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_state.ledger import leases, lineage, turns
-from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError, World
 from tests.support.faults import eventually
 from tui_gateway import server
 
@@ -108,7 +108,7 @@ def test_prompts_that_come_while_a_turn_runs_wait_on_disk_and_are_answered_in_or
     quiet = held(model)
     model.add("second", "third")
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     for text in ("two", "three"):
         assert client.call("prompt.submit", session_id=sid, text=text)["status"] == "queued"
     assert world.states(key) == ["running", "accepted", "accepted"]
@@ -131,7 +131,7 @@ def test_a_prompt_that_waits_can_be_taken_back(
     sid, key = started(client)
     quiet = held(model)
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     waiting = client.call("prompt.submit", session_id=sid, text="never mind")["turn_id"]
     taken = client.call("prompt.unqueue", session_id=sid, turn_id=waiting)
     assert taken == {"text": "never mind"}
@@ -149,7 +149,7 @@ def test_a_stop_ends_the_turn_at_once_keeps_what_was_streamed_and_drops_what_wai
     sid, key = started(client)
     quiet = held(model, after="I was say")
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     client.call("prompt.submit", session_id=sid, text="two")
     client.hear("I was say")
     assert client.call("session.interrupt", session_id=sid) == {"status": "interrupted"}
@@ -182,7 +182,7 @@ def test_a_stop_before_there_is_an_agent_ends_the_turn(
 
     class SlowList(dict[str, Any]):
         def items(self) -> Any:
-            answering.wait(PATIENCE_S)
+            answering.wait(TIMEOUT_S)
             return super().items()
 
     world.model.models = SlowList(scripted={})
@@ -208,7 +208,7 @@ def test_by_setting_a_prompt_stops_the_turn_and_is_next(
     quiet = held(model, after="Long stor")
     model.add("short")
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     assert client.call("prompt.submit", session_id=sid, text="two")["status"] == "queued"
     assert client.event("message.complete")["status"] == "interrupted"
     assert client.event("message.complete")["text"] == "short"
@@ -223,7 +223,7 @@ def test_by_setting_a_prompt_is_said_to_the_running_turn_and_answered_when_store
     quiet = Quiet()
     model.add(Step(calls=call("todo").calls, quiet=quiet), say("In blue."))
     client.call("prompt.submit", session_id=sid, text="paint it")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     number = client.post("prompt.submit", session_id=sid, text="in blue")
     quiet.release()
     turn_id = world.turns(key)[-1]["id"]
@@ -244,7 +244,7 @@ def test_what_was_said_to_a_turn_is_found_again_under_its_key(
     quiet = Quiet()
     model.add(Step(calls=call("todo").calls, quiet=quiet), say("In blue."))
     client.call("prompt.submit", session_id=sid, text="paint it")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     first = client.post("prompt.submit", session_id=sid, text="in blue", idempotency_key="k")
     quiet.release()
     assert client.answer(first)["status"] == "steered"
@@ -263,7 +263,7 @@ def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(
     quiet = held(model, then="Done.")
     model.add("Also done.")
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     number = client.post("prompt.submit", session_id=sid, text="two")
     steer = client.post("session.steer", session_id=sid, text="three")
     model.add("Done too.")
@@ -289,7 +289,7 @@ def test_what_the_turn_does_not_hear_keeps_its_place_before_what_came_later(
     quiet = held(model)
     model.add("two", "three")
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     unheard = client.post("prompt.submit", session_id=sid, text="second")
     client.call("prompt.submit", session_id=sid, text="third", images=["pixel.png"])
     quiet.release()
@@ -307,7 +307,7 @@ def test_what_was_pasted_is_said_to_the_running_turn_as_it_is(
     quiet = Quiet()
     model.add(silence(quiet, after="Let me see."), "I have it.")
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     pasted = client.call("paste.collapse", session_id=sid, text="a long text\nof two lines")
     unheard = client.post("prompt.submit", session_id=sid, text=pasted["placeholder"])
     quiet.release()
@@ -322,7 +322,7 @@ def test_who_said_something_to_a_turn_that_is_stopped_is_told_that_it_was_not_he
     sid, key = started(client)
     quiet = held(model, then="Never said.")
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     steer = client.post("session.steer", session_id=sid, text="two")
     client.call("session.interrupt", session_id=sid)
     turn_id = world.turns(key)[-1]["id"]
@@ -337,7 +337,7 @@ def test_a_prompt_that_is_sent_again_under_its_key_is_found_not_repeated(
     sid, key = started(client)
     quiet = held(model)
     first = client.call("prompt.submit", session_id=sid, text="once", idempotency_key="k1")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     again = client.call("prompt.submit", session_id=sid, text="once", idempotency_key="k1")
     assert again == {"turn_id": first["turn_id"], "duplicate": True, "status": "streaming"}
     quiet.release()
@@ -345,7 +345,7 @@ def test_a_prompt_that_is_sent_again_under_its_key_is_found_not_repeated(
     again = client.call("prompt.submit", session_id=sid, text="once", idempotency_key="k1")
     assert again["status"] == "answered"
     assert world.transcript(key) == [("user", "once"), ("assistant", "Here I am.")]
-    assert len(model.asked) == 1
+    assert len(model.model_requests) == 1
 
 
 def test_a_prompt_that_replaces_others_does_so_once_and_only_when_it_is_taken_in(
@@ -372,7 +372,7 @@ def test_a_prompt_that_another_conversation_has_under_its_key_is_not_run_here(
     sid, key = started(client)
     quiet = held(model)
     first = client.call("prompt.submit", session_id=sid, text="once", idempotency_key="k1")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     other, _ = started(client)
     again = client.call("prompt.submit", session_id=other, text="once", idempotency_key="k1")
     assert again == {
@@ -385,7 +385,7 @@ def test_a_prompt_that_another_conversation_has_under_its_key_is_not_run_here(
     client.event("message.complete")
     assert client.call("session.activate", session_id=other)["running"] is False
     assert world.store().session_count() == 1
-    assert len(model.asked) == 1
+    assert len(model.model_requests) == 1
 
 
 def test_a_failing_model_ends_the_turn_with_words(
@@ -469,7 +469,7 @@ def test_pictures_of_a_prompt_that_waits_come_back_with_it(
     quiet = Quiet()
     model.add(silence(quiet))
     client.call("prompt.submit", session_id=sid, text="runs")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     waits = {"session_id": sid, "text": "what is\nthis?", "images": [str(picture)]}
     turn = client.call("prompt.submit", **waits)["turn_id"]
     shown = {"turn_id": turn, "text": "what is\nthis?", "images": [str(picture)]}
@@ -626,7 +626,7 @@ def test_a_session_can_be_closed_in_the_middle_of_a_turn(
     sid, key = started(client)
     quiet = held(model, after="I was say")
     client.call("prompt.submit", session_id=sid, text="one")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     client.hear("I was say")
     client.call("prompt.submit", session_id=sid, text="two")
     client.call("session.close", session_id=sid)
@@ -648,14 +648,14 @@ def test_who_opens_a_conversation_that_is_being_ended_finds_it_after_its_end(
 
     def end() -> None:
         asked.set()
-        may_end.wait(PATIENCE_S)
+        may_end.wait(TIMEOUT_S)
 
     plugins.register_hook("on_session_finalize", end)
     closing = threading.Thread(
         target=client.call, args=("session.close",), kwargs={"session_id": sid}
     )
     closing.start()
-    assert asked.wait(PATIENCE_S)
+    assert asked.wait(TIMEOUT_S)
     number = client.post("session.resume", session_id=key)
     with pytest.raises(RefusedError, match="is open"):
         client.call("session.activate", session_id=sid)

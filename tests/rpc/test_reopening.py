@@ -5,7 +5,7 @@ from typing import Any
 from hermes_agent.testing.faults import wrong_key
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import PATIENCE_S, Inside
+from tests.rpc.serving import TIMEOUT_S, Inside
 
 
 def shown_again(client: Inside, sid: str) -> list[list[dict[str, Any]]]:
@@ -33,7 +33,7 @@ def test_failed_calls_and_diffs_are_shown_again_and_the_model_is_not_told(
         assert [message["is_error"] for message in tools] == [False, True]
         assert tools[0]["inline_diff"] == live[0]["inline_diff"]
         assert "inline_diff" not in tools[1]
-    for request in model.asked:
+    for request in model.model_requests:
         told = [message for message in request.json["messages"] if message["role"] == "tool"]
         assert all(set(message) == {"role", "tool_call_id", "content"} for message in told)
 
@@ -97,7 +97,7 @@ def test_how_a_turn_ended_that_was_not_answered_is_told_with_its_last_message(
         quiet = Quiet()
         model.add(silence(quiet, after=after))
         client.call("prompt.submit", session_id=sid, text="go")
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         client.hear(after)
         client.call("session.interrupt", session_id=sid)
         client.event("message.complete", status="interrupted")
@@ -122,7 +122,7 @@ def test_page_by_page_the_end_of_a_turn_is_told_once(client: Inside, model: Scri
     quiet = Quiet()
     model.add(call("read_file", path="missing.txt"), silence(quiet, after="Hm"))
     client.call("prompt.submit", session_id=sid, text="look")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     client.hear("Hm")
     client.call("session.interrupt", session_id=sid)
     client.event("message.complete")

@@ -9,7 +9,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, Step, call, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_engine import events
-from tests.rpc.serving import PATIENCE_S, Inside, Json
+from tests.rpc.serving import TIMEOUT_S, Inside, Json
 from tests.rpc.test_ws import Socket, address, service
 from tests.support.faults import eventually
 from tui_gateway import server
@@ -142,7 +142,7 @@ def test_a_snapshot_in_the_middle_of_a_turn_is_continued_by_the_events_after_it(
     )
     sid = client.open()
     client.call("prompt.submit", session_id=sid, text="hello")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     client.hear("The answer")
     shown = other.call("session.activate", session_id=sid)
     seq = shown["events"]["seq"]

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_core.errors import StoreError
 from hermes_protocol.errors import CODES
-from tests.rpc.serving import PATIENCE_S, Inside, RefusedError
+from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError
 from tui_gateway import methods, server
 from tui_gateway.pool import Pool
 from tui_gateway.transport import Memory
@@ -148,14 +148,14 @@ def test_what_takes_long_does_not_keep_others_waiting(client: Inside) -> None:
 
     def slow(rid: Any, params: Any) -> Any:
         begun.set()
-        over.wait(PATIENCE_S)
+        over.wait(TIMEOUT_S)
         return {"id": rid, "result": {}}
 
     before = server._methods["session.usage"]
     server._methods["session.usage"] = slow
     try:
         number = client.post("session.usage")
-        assert begun.wait(PATIENCE_S)
+        assert begun.wait(TIMEOUT_S)
         assert client.open()
         over.set()
         client.answer(number)
@@ -168,16 +168,16 @@ def test_a_pool_runs_what_it_is_given_and_refuses_too_much() -> None:
     over, done = threading.Event(), threading.Semaphore(0)
 
     def work() -> None:
-        over.wait(PATIENCE_S)
+        over.wait(TIMEOUT_S)
         done.release()
 
     taken = [pool.run(work) for _ in range(20)]
     assert 3 <= sum(taken) <= 5
     over.set()
     for _ in range(sum(taken)):
-        assert done.acquire(timeout=PATIENCE_S)
+        assert done.acquire(timeout=TIMEOUT_S)
     assert pool.run(done.release)
-    assert done.acquire(timeout=PATIENCE_S)
+    assert done.acquire(timeout=TIMEOUT_S)
 
 
 def test_a_pool_keeps_its_threads_for_the_next_time_whatever_happens_in_them() -> None:
@@ -189,7 +189,7 @@ def test_a_pool_keeps_its_threads_for_the_next_time_whatever_happens_in_them() -
 
     for _ in range(5):
         assert pool.run(work)
-        assert pool.drain(PATIENCE_S)
+        assert pool.drain(TIMEOUT_S)
     assert len(set(used)) == 1
 
 
@@ -197,8 +197,8 @@ def test_a_thread_that_has_nothing_to_do_ends_and_another_takes_its_place() -> N
     pool, used = Pool(threads=1, idle_s=0), list[threading.Thread]()
     for number in range(2):
         assert pool.run(lambda: used.append(threading.current_thread()))
-        assert pool.drain(PATIENCE_S)
-        used[number].join(PATIENCE_S)
+        assert pool.drain(TIMEOUT_S)
+        used[number].join(TIMEOUT_S)
         assert not used[number].is_alive()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from hermes_cli.commands import attach
 from hermes_core.errors import ConfigError
-from tests.rpc.serving import PATIENCE_S, World
+from tests.rpc.serving import TIMEOUT_S, World
 from tests.rpc.test_ws import Socket
 
 SERVE = ("hermes_cli.main", "serve")
@@ -50,7 +50,7 @@ def refused(world: World, *arguments: str) -> str:
         capture_output=True,
         text=True,
         env=world.environment,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
     )
     assert (done.returncode, done.stdout) == (2, "")
     return done.stderr
@@ -68,7 +68,7 @@ def test_serve_says_where_it_listens_and_serves_until_ctrl_c(world: World) -> No
         assert client.say(client.open(cwd=str(world.workspace)))["text"] == "hi"
         client.close()
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
     with pytest.raises(ConfigError, match="Start one with: hermes serve"):
         attach.find(world.home)
 
@@ -116,6 +116,6 @@ def test_a_server_removes_only_its_own_file(world: World) -> None:
         with serving(world, *ENTRY) as second:
             line_of(second)
             first.terminate()
-            assert first.wait(PATIENCE_S) == 0
+            assert first.wait(TIMEOUT_S) == 0
             assert attach.find(world.home).pid == second.pid
             os.kill(second.pid, 0)

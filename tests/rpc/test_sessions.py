@@ -12,7 +12,7 @@ from hermes_agent.testing.scripted import Quiet, Step, call, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
 from hermes_state.ledger import turns
-from tests.rpc.serving import PATIENCE_S, Inside, RefusedError, World
+from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError, World
 from tui_gateway import server
 
 
@@ -300,7 +300,7 @@ def test_what_is_not_over_stays_out_of_a_branch(
     model.add("one", Step(quiet=quiet, rest=("slowly",)), "three", "elsewhere")
     client.say(sid, "first")
     client.call("prompt.submit", session_id=sid, text="second")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     client.call("prompt.submit", session_id=sid, text="third")
     branch = client.call("session.branch", session_id=sid)
     assert [text for _, text in world.transcript(branch["stored_session_id"])] == ["first", "one"]
@@ -308,7 +308,9 @@ def test_what_is_not_over_stays_out_of_a_branch(
     client.event("message.complete", text="slowly")
     client.event("message.complete", text="three")
     client.say(branch["session_id"], "and there")
-    asked = [m["content"] for m in model.asked[-1].json["messages"] if m["role"] != "system"]
+    asked = [
+        m["content"] for m in model.model_requests[-1].json["messages"] if m["role"] != "system"
+    ]
     assert asked == ["first", "one", "and there"]
     assert [text for _, text in world.transcript(key)][2:] == ["second", "slowly", "third", "three"]
 
@@ -350,7 +352,9 @@ def test_undo_takes_back_the_last_exchange(
     assert client.call("session.undo", session_id=sid) == {"removed": 2}
     assert [text for _, text in world.transcript(key)] == ["first", "one"]
     client.say(sid, "third")
-    asked = [m["content"] for m in model.asked[-1].json["messages"] if m["role"] != "system"]
+    asked = [
+        m["content"] for m in model.model_requests[-1].json["messages"] if m["role"] != "system"
+    ]
     assert asked == ["first", "one", "third"]
     client.call("session.undo", session_id=sid)
     client.call("session.undo", session_id=sid)
@@ -385,7 +389,7 @@ def test_what_was_said_into_a_turn_counts_as_it_is_shown(
     quiet = Quiet()
     model.add(replace(call("todo"), quiet=quiet), say("one"), "two", "other")
     number = client.post("prompt.submit", session_id=sid, text="first")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     steered = client.post("session.steer", session_id=sid, text="and this")
     client.answer(number)
     quiet.release()

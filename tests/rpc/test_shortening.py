@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import PATIENCE_S, Client, Inside, RefusedError, World
+from tests.rpc.serving import TIMEOUT_S, Client, Inside, RefusedError, World
 
 SUMMARY = "## Goal\nTalk about questions.\n## Next step\nGo on."
 STOPPED = "Stopped; nothing was compacted."
@@ -113,7 +113,7 @@ def test_a_stopped_shortening_says_so_and_leaves_all_as_it_was(
         number = client.post("slash.exec", session_id=sid, command="/compress")
     else:
         number = client.post("session.compress", session_id=sid)
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     client.call("session.interrupt", session_id=sid)
     told = client.answer(number)
     quiet.release()

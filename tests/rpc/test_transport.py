@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.rpc.serving import PATIENCE_S
+from tests.rpc.serving import TIMEOUT_S
 from tui_gateway import protocol
 from tui_gateway.transport import Descriptor, Lines, Queued
 
@@ -22,7 +22,7 @@ class Slow:
 
     def send(self, data: bytes) -> None:
         self.waits.set()
-        if not self.reads.acquire(timeout=PATIENCE_S):
+        if not self.reads.acquire(timeout=TIMEOUT_S):
             raise TimeoutError
         self.got += [json.loads(line) for line in data.splitlines()]
 
@@ -39,7 +39,7 @@ def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:
     slow = Slow()
     transport = Queued(slow.send, pytest.fail)
     transport.write(protocol.answer(1, {}))
-    assert slow.waits.wait(PATIENCE_S)
+    assert slow.waits.wait(TIMEOUT_S)
     for frame in (
         delta("a"),
         delta("b"),
@@ -55,7 +55,7 @@ def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:
         assert transport.write(frame)
     for _ in range(20):
         slow.reads.release()
-    assert transport.drain(PATIENCE_S)
+    assert transport.drain(TIMEOUT_S)
     told = [
         (f["params"]["session_id"], f["params"]["payload"]["text"]) if "params" in f else f["id"]
         for f in slow.got
@@ -85,7 +85,7 @@ def test_an_answer_that_is_larger_than_all_that_may_wait_is_sent() -> None:
         assert transport.write(delta("y"))
     for _ in range(20):
         slow.reads.release()
-    assert transport.drain(PATIENCE_S)
+    assert transport.drain(TIMEOUT_S)
     assert [frame["id"] for frame in slow.got if "id" in frame] == [0, 1, 2]
 
 
@@ -95,9 +95,9 @@ def test_a_client_that_is_gone_is_noticed() -> None:
     transport = Queued(Descriptor(writing).send, lambda _reason: gone.set())
     os.close(reading)
     transport.write(protocol.answer(1, {}))
-    assert gone.wait(PATIENCE_S)
+    assert gone.wait(TIMEOUT_S)
     assert not transport.write(protocol.answer(2, {}))
-    assert transport.drain(PATIENCE_S)
+    assert transport.drain(TIMEOUT_S)
     os.close(writing)
 
 
@@ -114,7 +114,7 @@ def test_a_pipe_that_somebody_made_non_blocking_still_carries_everything() -> No
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     Descriptor(writing).send(sent)
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert bytes(got) == sent
     os.close(reading)
     os.close(writing)

@@ -20,7 +20,7 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core import clock
 from hermes_core.paths import Home
-from tests.rpc.serving import PATIENCE_S, Client, Inside, Json, World
+from tests.rpc.serving import TIMEOUT_S, Client, Inside, Json, World
 from tui_gateway import server, ws
 from tui_gateway.ws import Address, Service
 
@@ -49,7 +49,7 @@ class Socket(Client):
 
     def close(self) -> None:
         self._stack.close()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_header_that_comes_twice_is_a_bad_request(
         f"Authorization: Bearer {address['token']}",
         f"{header}: {value.get(header, 'Bearer ' + address['token'])}",
     ]
-    with socket.create_connection(("127.0.0.1", service.port), PATIENCE_S) as raw:
+    with socket.create_connection(("127.0.0.1", service.port), TIMEOUT_S) as raw:
         raw.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = raw.makefile("rb").readline()
     assert answer.split()[1] == b"400"
@@ -148,7 +148,7 @@ def test_a_turn_goes_on_without_its_client_and_another_one_finds_it(
     opened = first.call("session.create")
     sid, key = opened["session_id"], opened["stored_session_id"]
     first.call("prompt.submit", session_id=sid, text="tell me")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     first.hear("I was say")
     first.close()
     second = Socket(address)
@@ -201,7 +201,7 @@ def test_sessions_without_a_client_end_after_a_while_unless_they_work(
     quiet = Quiet()
     model.add(silence(quiet))
     one.call("prompt.submit", session_id=busy["session_id"], text="work")
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     assert server.reap(clock.now() + 1000, 20) == [], "they have a client"
     one.close()
     _until_detached(opened["session_id"])
@@ -292,7 +292,7 @@ def test_what_cannot_be_served_is_said(
         [sys.executable, "-m", "tui_gateway.entry", *given],
         capture_output=True,
         env=world.environment,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
     )
     assert done.returncode == status
     assert done.stderr

@@ -13,7 +13,7 @@ from hermes_state.engines.sqlite.checkpoint import Checkpoints
 from hermes_state.engines.sqlite.connection import open_writer
 from hermes_state.engines.sqlite.database import Database
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 TEXT = "x" * 3000
 PAGE = 4096
 
@@ -148,6 +148,6 @@ def test_closing_waits_for_a_checkpoint_and_ends_the_thread(path: Path) -> None:
         fill(store, 200)
         running = [t for t in threading.enumerate() if t.name == "hermes-checkpoint"]
         assert len(running) == 1
-    running[0].join(PATIENCE_S)
+    running[0].join(TIMEOUT_S)
     assert not running[0].is_alive()
     assert not path.with_name(path.name + "-wal").exists()

@@ -15,7 +15,7 @@ from hermes_core.errors import SessionNotFoundError, StoreError
 from hermes_state import SessionDB
 from hermes_state.ledger import messages
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 @pytest.fixture
@@ -58,12 +58,12 @@ def test_a_closed_store_answers_nothing_and_holds_no_file(store: SessionDB) -> N
 
     def slow(conn: apsw.Connection) -> int:
         lent.set()
-        closed.wait(PATIENCE_S)
+        closed.wait(TIMEOUT_S)
         return conn.execute("SELECT count(*) FROM messages").get
 
     with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(store._database.run_on_reader, slow)
-        lent.wait(PATIENCE_S)
+        lent.wait(TIMEOUT_S)
         store.close()
         closed.set()
         assert under_way.result() == 1
@@ -98,7 +98,7 @@ def in_a_fork(work: Callable[[], None]) -> int:
             status = 0
         finally:
             os._exit(status)
-    late = threading.Timer(PATIENCE_S, os.kill, (child, signal.SIGKILL))
+    late = threading.Timer(TIMEOUT_S, os.kill, (child, signal.SIGKILL))
     late.start()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     late.cancel()

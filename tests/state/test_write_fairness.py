@@ -16,7 +16,7 @@ from hermes_state.ledger import messages
 @pytest.fixture
 def manners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WriteFairness]]:
     """Two of them for one store; whoever waits insists at once."""
-    monkeypatch.setattr(write_fairness, "_PATIENCE_S", -1.0)
+    monkeypatch.setattr(write_fairness, "_TIMEOUT_S", -1.0)
     both = [WriteFairness(tmp_path / "state.db", 30.0) for _ in range(2)]
     yield both
     for one in both:
@@ -70,7 +70,7 @@ def test_courtesy_dies_with_its_process(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path;"
         "from hermes_state.engines.sqlite import write_fairness as wf;"
-        "wf._PATIENCE_S = -1.0; one = wf.WriteFairness(Path(sys.argv[1]), 30.0);"
+        "wf._TIMEOUT_S = -1.0; one = wf.WriteFairness(Path(sys.argv[1]), 30.0);"
         "one.wait(0); assert one._insists; os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "state.db"], timeout=30)

@@ -18,7 +18,7 @@ from hermes_state import SessionDB
 from hermes_state.engines.sqlite.writer import Writer
 from hermes_state.ledger import messages
 
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def _together(writer: Writer, functions: list[Callable[[apsw.Connection], Any]])
 
     def hold(_conn: apsw.Connection) -> None:
         inside.set()
-        assert go_on.wait(PATIENCE_S)
+        assert go_on.wait(TIMEOUT_S)
 
     def run(number: int) -> None:
         try:
@@ -73,7 +73,7 @@ def _together(writer: Writer, functions: list[Callable[[apsw.Connection], Any]])
 
     first = threading.Thread(target=writer.run, args=(hold,))
     first.start()
-    assert inside.wait(PATIENCE_S)
+    assert inside.wait(TIMEOUT_S)
     threads: list[threading.Thread] = []
     for number in range(len(functions)):
         threads.append(threading.Thread(target=run, args=(number,)))
@@ -82,7 +82,7 @@ def _together(writer: Writer, functions: list[Callable[[apsw.Connection], Any]])
             pass  # they queue up in the order of the list
     go_on.set()
     for thread in [first, *threads]:
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()
     return results
 
@@ -105,7 +105,7 @@ def _in_a_thread(job: Callable[[], Any]) -> Any:
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(job()))
     thread.start()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     return results[0]
 
 
@@ -190,7 +190,7 @@ class TestWhatRidesAlong:
     def test_waits_for_a_commit_of_somebody_else(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", float(PATIENCE_S))
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._TIMEOUT_S", float(TIMEOUT_S))
         with _writing(path) as writer:
             commits = _counted_commits(writer)
             rider = threading.Thread(target=lambda: writer.run(_put("a"), deferrable=True))
@@ -199,7 +199,7 @@ class TestWhatRidesAlong:
                 pass  # it is in line
             assert not commits
             _in_a_thread(lambda: writer.run(_put("b")))
-            rider.join(PATIENCE_S)
+            rider.join(TIMEOUT_S)
             assert not rider.is_alive()
             assert len(commits) == 1
             writer.conn.exec_trace = None
@@ -211,20 +211,20 @@ class TestWhatRidesAlong:
             assert _stored(path) == ["a"]
 
     def test_is_on_disk_before_the_end(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", float(PATIENCE_S))
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._TIMEOUT_S", float(TIMEOUT_S))
         with _writing(path) as writer:
             rider = threading.Thread(target=lambda: writer.run(_put("a"), deferrable=True))
             rider.start()
             while not writer._waiting:
                 pass
-        rider.join(PATIENCE_S)
+        rider.join(TIMEOUT_S)
         assert _stored(path) == ["a"]
 
     @pytest.mark.parametrize("patience_s", [0.0, 0.0005, 0.01])
     def test_neither_hangs_nor_overtakes_among_others(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float
     ) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", patience_s)
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._TIMEOUT_S", patience_s)
         with _writing(path) as writer:
 
             def write(thread: int) -> None:
@@ -235,7 +235,7 @@ class TestWhatRidesAlong:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(PATIENCE_S)
+                thread.join(TIMEOUT_S)
             assert not any(thread.is_alive() for thread in threads)
         stored = _stored(path)
         assert len(stored) == 8 * 60
@@ -251,7 +251,7 @@ class TestACommit:
             commits = _counted_commits(writer)
 
             def write(thread: int) -> None:
-                everybody.wait(PATIENCE_S)
+                everybody.wait(TIMEOUT_S)
                 for number in range(50):
                     writer.run(_put(f"{thread} {number}"))
 
@@ -259,7 +259,7 @@ class TestACommit:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(PATIENCE_S)
+                thread.join(TIMEOUT_S)
             assert not any(thread.is_alive() for thread in threads)
             writer.conn.exec_trace = None
         stored = _stored(path)
@@ -321,17 +321,17 @@ class TestAWrite:
 
             def slow(conn: apsw.Connection) -> str:
                 inside.set()
-                assert go_on.wait(PATIENCE_S)
+                assert go_on.wait(TIMEOUT_S)
                 return _put("a")(conn)
 
             thread = threading.Thread(target=lambda: results.append(writer.run(slow)))
             thread.start()
-            assert inside.wait(PATIENCE_S)
+            assert inside.wait(TIMEOUT_S)
             closing = threading.Thread(target=writer.close)
             closing.start()
             go_on.set()
-            thread.join(PATIENCE_S)
-            closing.join(PATIENCE_S)
+            thread.join(TIMEOUT_S)
+            closing.join(TIMEOUT_S)
         assert results == ["a"]
         assert _stored(path) == ["a"]
 
@@ -341,13 +341,13 @@ class TestAWrite:
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
         with _writing(path) as writer:
-            writer.conn.set_busy_timeout(PATIENCE_S * 1000)
+            writer.conn.set_busy_timeout(TIMEOUT_S * 1000)
             waiting = threading.Thread(target=writer.run, args=(_put("a"),))
             waiting.start()
             while not writer._leader and waiting.is_alive():
                 pass
             other.execute("COMMIT")
-            waiting.join(PATIENCE_S)
+            waiting.join(TIMEOUT_S)
             assert not waiting.is_alive()
         other.close()
         assert _stored(path) == ["a"]
@@ -413,7 +413,7 @@ def test_an_interrupted_main_thread_neither_hangs_nor_loses_nor_doubles(path: Pa
                 except KeyboardInterrupt:
                     interrupted += 1
         for thread in threads:
-            thread.join(PATIENCE_S)
+            thread.join(TIMEOUT_S)
             assert not thread.is_alive()
     stored = _stored(path)
     assert len(stored) == len(set(stored))

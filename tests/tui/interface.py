@@ -24,7 +24,7 @@ from hermes_tui.transport import ChildTransport
 from hermes_tui.widgets.composer import Composer
 
 DOUBLE = Path(__file__).with_name("double.py")
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """A process on a busy machine takes its time to start."""
 _STILL = 5
 """So many equal pictures in a row are a screen that has come to rest."""
@@ -84,7 +84,7 @@ class Interface:
     async def rest(self) -> None:
         """Wait until so many pictures in a row are equal: the last change may be drawn later."""
         seen: list[str] = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(seen) < _STILL or len(set(seen[-_STILL:])) > 1:
                 await self.pilot.pause(0.01)
                 seen.append(self.picture())
@@ -94,7 +94,7 @@ class Interface:
 
     async def until(self, is_so: Callable[[], object]) -> None:
         """Wait until something is so; raises TimeoutError."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not is_so():
                 await self.pilot.pause(0.01)
 
@@ -151,7 +151,7 @@ class Interface:
         self.app.session.conversation.began_at = None
         self.app.chat.status.tell()
         seen: list[str] = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(seen) < _STILL or len(set(seen[-_STILL:])) > 1:
                 await self.pilot.pause(0.03)
                 seen.append(self.svg())

@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-PATIENCE_S = 40.0
+TIMEOUT_S = 40.0
 """Three processes start on a machine that others use as well."""
 
 
@@ -35,7 +35,7 @@ class Tmux:
             capture_output=True,
             text=True,
             check=True,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
         )
         return done.stdout
 
@@ -64,7 +64,7 @@ class Tmux:
 
     def wait_for(self, *wanted: str, without: str = "\0") -> str:
         """Wait until all of this is on the screen, and that is not."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             picture = self.picture
             if all(text in picture for text in wanted) and without not in picture:

@@ -17,7 +17,7 @@ from hermes_tui import wire
 from hermes_tui.client import Client, Connect, Listener
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.transport import ChildTransport
-from tests.tui.interface import PATIENCE_S, connection
+from tests.tui.interface import TIMEOUT_S, connection
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ class Notes(Listener):
 async def connected(connect: Connect) -> AsyncGenerator[tuple[Client, Notes]]:
     notes = Notes()
     client = Client(connect, notes)
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(client.run())
         yield client, notes
         await client.close()
@@ -105,7 +105,7 @@ async def test_a_refusal_is_an_error_with_number_and_fix(folder: Path) -> None:
 async def test_calls_wait_for_a_server_that_is_being_started(folder: Path) -> None:
     notes = Notes()
     client = Client(connection(folder), notes)
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(client.call("session.create", cols=80))
         await asyncio.sleep(0)
         tasks.create_task(client.run())
@@ -182,7 +182,7 @@ async def test_a_server_that_does_not_leave_is_made_to() -> None:
     stubborn = "import signal; signal.pause()"
     notes = Notes()
     client = Client(script(READY + stubborn), notes)
-    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
         tasks.create_task(client.run())
         await notes.until(lambda: notes.connections)
         transport = client.transport

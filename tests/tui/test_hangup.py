@@ -21,7 +21,7 @@ import pytest
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from tests.tui.multiplexer import PATIENCE_S, Tmux, children_of
+from tests.tui.multiplexer import TIMEOUT_S, Tmux, children_of
 
 pytestmark = pytest.mark.e2e
 
@@ -48,7 +48,7 @@ class Terminal:
 
     def wait_for(self, *wanted: str) -> None:
         """Read until each of these has been written since the last wait."""
-        seen, deadline = "", time.monotonic() + PATIENCE_S
+        seen, deadline = "", time.monotonic() + TIMEOUT_S
         while not all(text in seen for text in wanted):
             ready, _, _ = select.select([self._master], [], [], max(0, deadline - time.monotonic()))
             assert ready, f"{wanted} did not come: {seen[-2000:]!r}"

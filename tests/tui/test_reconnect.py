@@ -16,7 +16,7 @@ from hermes_tui import client as client_module
 from hermes_tui.conversation import Conversation
 from hermes_tui.entries import Call, Entry, Note, Welcome
 from hermes_tui.opening import Opening
-from tests.tui.interface import DOUBLE, PATIENCE_S, Interface, running
+from tests.tui.interface import DOUBLE, TIMEOUT_S, Interface, running
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ class CutTransport:
 
     @classmethod
     async def connect(cls, path: Path, lengths: list[int]) -> "CutTransport":
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
                     reader, writer = await asyncio.open_unix_connection(path)

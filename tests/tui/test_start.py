@@ -13,7 +13,7 @@ import pytest
 
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
-from tests.tui.multiplexer import PATIENCE_S, Tmux
+from tests.tui.multiplexer import TIMEOUT_S, Tmux
 
 HERMES = "from hermes_cli.main import main; main()"
 WITHOUT_TEXTUAL = f"import sys; sys.modules['textual'] = None; {HERMES}"
@@ -60,7 +60,7 @@ def piped(surroundings: dict[str, str], text: str) -> subprocess.CompletedProces
         env=surroundings,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
 
@@ -126,7 +126,7 @@ def test_what_is_to_be_opened_is_not_taken_before_another_command(
         env=surroundings,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 2
@@ -150,4 +150,4 @@ def test_it_leaves_when_its_terminal_goes_away_without_a_signal(
     while b"F1" not in shown:
         shown += os.read(master, 1 << 16)
     os.close(master)
-    assert child.wait(PATIENCE_S) is not None
+    assert child.wait(TIMEOUT_S) is not None

@@ -14,7 +14,7 @@ import pytest
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home, make_folder
 from hermes_state import SessionDB
-from tests.tui.multiplexer import PATIENCE_S, Tmux, children_of
+from tests.tui.multiplexer import TIMEOUT_S, Tmux, children_of
 
 START = Path(__file__).with_name("start.py")
 
@@ -128,13 +128,13 @@ def test_several_lines_a_paste_and_a_completion(terminal: Tmux, model: ScriptedS
     terminal.wait_for("│ one", "│ two", "│ three", "│ four")
     terminal.press("Enter")
     terminal.wait_for("You said:", "● ready")
-    sent = model.asked[-1].json["messages"][-1]["content"]
+    sent = model.model_requests[-1].json["messages"][-1]["content"]
     assert "one\ntwo\nthree\nfour" in str(sent)
     terminal.paste("\n".join(f"line {number}" for number in range(200)))
     terminal.wait_for("[Pasted text #1: 200 lines")
     terminal.press("Enter")
     terminal.wait_for("line 48 line 49", "● ready")
-    sent = str(model.asked[-1].json["messages"][-1]["content"])
+    sent = str(model.model_requests[-1].json["messages"][-1]["content"])
     assert "line 0\nline 1\n" in sent and "\r" not in sent
     terminal.type("/sta")
     terminal.wait_for("/status")
@@ -189,7 +189,7 @@ def test_closing_the_terminal_ends_the_conversation(terminal: Tmux, home: Home) 
         os.kill(pid, signal.SIGHUP)
     with contextlib.closing(select.epoll()) as ended:
         ended.register(server, select.EPOLLIN)
-        assert ended.poll(PATIENCE_S), "the server did not end"
+        assert ended.poll(TIMEOUT_S), "the server did not end"
     os.close(server)
     with contextlib.closing(SessionDB(home.database)) as store:
         [row] = store.list_sessions_rich()

@@ -19,7 +19,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 from hermes_tui.opening import Opening
 from hermes_tui.websocket import WebSocketTransport
-from tests.tui.interface import PATIENCE_S, running
+from tests.tui.interface import TIMEOUT_S, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
@@ -39,7 +39,7 @@ def serving(attend: Attend) -> Generator[str]:
 
 @contextlib.asynccontextmanager
 async def joined(url: str, token: str = "") -> AsyncGenerator[WebSocketTransport]:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         transport = await WebSocketTransport.connect(url, token)
         yield transport
         await transport.close(1.0)
@@ -62,7 +62,7 @@ async def test_pieces_are_one_message_and_a_ping_is_answered() -> None:
     answered = threading.Event()
 
     def attend(connection: ServerConnection) -> None:
-        connection.ping().wait(PATIENCE_S)
+        connection.ping().wait(TIMEOUT_S)
         answered.set()
         connection.send(["one ", "two ", "three"])
         connection.recv()
@@ -117,7 +117,7 @@ def gateway(home: Home, model: ScriptedServer, workspace: Path) -> Generator[sub
         yield process
     finally:
         process.terminate()
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
         process.stdout.close()
 
 

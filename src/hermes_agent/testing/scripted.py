@@ -21,7 +21,7 @@ from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ContextTooLongError, ModelError
 from hermes_core.types import FunctionCall, ToolCall
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """How long a test waits for something that must happen."""
 
 _WORD = re.compile(r"\S+\s*|\s+")
@@ -31,7 +31,7 @@ class Quiet:
     """A silence that a test can wait for and end."""
 
     def __init__(self) -> None:
-        self.begun = threading.Event()
+        self.started = threading.Event()
         """Set when the model has fallen silent."""
         self._over = threading.Event()
 
@@ -42,7 +42,7 @@ class Quiet:
     def keep(self, stop: Stop) -> None:
         """Be silent until released or stopped; raises Interrupted."""
         with stop.undoing(self._over.set):
-            self.begun.set()
+            self.started.set()
             self._over.wait()
         stop.check()
 
@@ -276,7 +276,7 @@ class RecordingSink:
         """The reasoning text."""
         return "".join(event.text for event in self.of(ReasoningDelta))
 
-    def wait_for(self, kind: type[Kind], *, timeout_s: float = PATIENCE_S) -> Kind:
+    def wait_for(self, kind: type[Kind], *, timeout_s: float = TIMEOUT_S) -> Kind:
         """The first event of a kind; raises TimeoutError when it does not come."""
         with self._news:
             if not self._news.wait_for(lambda: self._has(kind), timeout_s):

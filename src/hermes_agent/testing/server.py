@@ -34,7 +34,7 @@ from hermes_agent.testing.faults import (
     Refuse,
     unknown_model,
 )
-from hermes_agent.testing.scripted import PATIENCE_S, Step, as_step, words
+from hermes_agent.testing.scripted import TIMEOUT_S, Step, as_step, words
 from hermes_agent.testing.wording import AnthropicWording, Frame, OpenAIWording, Wording
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted
@@ -132,21 +132,21 @@ class ScriptedServer:
         self._http.shutdown()
         self._http.end()
         self._http.server_close()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
 
     __enter__ = start
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def wait_for_requests(self, number: int, timeout_s: float = PATIENCE_S) -> list[Recorded]:
+    def wait_for_requests(self, number: int, timeout_s: float = TIMEOUT_S) -> list[Recorded]:
         """The requests to a model, once there are so many; raises TimeoutError."""
         with self.news:
-            if not self.news.wait_for(lambda: len(self.asked) >= number, timeout_s):
-                raise TimeoutError(f"{len(self.asked)} of {number} requests came")
-        return self.asked
+            if not self.news.wait_for(lambda: len(self.model_requests) >= number, timeout_s):
+                raise TimeoutError(f"{len(self.model_requests)} of {number} requests came")
+        return self.model_requests
 
-    def wait_for_floods(self, number: int, timeout_s: float = PATIENCE_S) -> list[int]:
+    def wait_for_floods(self, number: int, timeout_s: float = TIMEOUT_S) -> list[int]:
         """Return the bytes of each flood, once so many have ended; raises TimeoutError."""
         with self.news:
             if not self.news.wait_for(lambda: len(self.flooded) >= number, timeout_s):
@@ -154,14 +154,14 @@ class ScriptedServer:
         return self.flooded
 
     @property
-    def asked(self) -> list[Recorded]:
+    def model_requests(self) -> list[Recorded]:
         """The requests to a model, without those for lists and pages."""
         return [request for request in self.requests if request.wire]
 
     @property
     def clients(self) -> set[str]:
         """The connections that requests to a model came on."""
-        return {request.client for request in self.asked}
+        return {request.client for request in self.model_requests}
 
     def record(self, request: Recorded) -> None:
         with self.news:
@@ -186,7 +186,7 @@ class ScriptedServer:
             elif self._steps:
                 play = self._steps.popleft()
             else:
-                play = Refuse(418, f"The script ended; this is request {len(self.asked)}.")
+                play = Refuse(418, f"The script ended; this is request {len(self.model_requests)}.")
         return as_step(play) if isinstance(play, str) else play
 
     def _is_let_in(self, request: Recorded) -> bool:

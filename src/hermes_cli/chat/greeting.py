@@ -1,26 +1,26 @@
-"""The first words of a chat: who answers and why, where the conversation stands, what is unfinished."""
+"""The greeting of a chat: the model in use, the last exchange, and unanswered messages."""
 
 from hermes_agent import recovery
 from hermes_agent.agent import Agent
 from hermes_agent.models.providers import EMBEDDED
-from hermes_cli.chat.parts import Parts
+from hermes_cli.chat.resources import ChatResources
 from hermes_cli.chat.view import View
 from hermes_cli.commands.sessions import ago
 from hermes_core.text import one_line, truncate
 from hermes_state.ledger import messages, sessions
 from hermes_state.values import Row
 
-_LONGEST = 400
+_MAX_MESSAGE_LENGTH = 400
 _STEP_UP = (
     "It is small and can be wrong. For real work set ANTHROPIC_API_KEY or OPENAI_API_KEY,"
     " or start a local server such as Ollama."
 )
 
 
-def greet(view: View, parts: Parts, agent: Agent) -> None:
-    """Say which model answers and why, and what is unfinished elsewhere."""
-    found = parts.finding
-    view.note(f"{found.label} answers: {found.reason}. /help shows the commands.")
+def greet(view: View, resources: ChatResources, agent: Agent) -> None:
+    """Show which model is used and why, and what is unfinished elsewhere."""
+    found = resources.finding
+    view.note(f"Model: {found.label} ({found.reason}). Type /help for commands.")
     if found.provider == EMBEDDED:
         view.note(_STEP_UP)
     if unfinished := _elsewhere(agent):
@@ -28,7 +28,7 @@ def greet(view: View, parts: Parts, agent: Agent) -> None:
 
 
 def _elsewhere(agent: Agent) -> str:
-    """A line about messages of other conversations that have no answer, with what to do."""
+    """Return a line about unanswered messages of other conversations, with what to do."""
     rows = [
         row
         for row in recovery.unfinished(agent.store)
@@ -37,7 +37,7 @@ def _elsewhere(agent: Agent) -> str:
     if not rows:
         return ""
     number = f"{len(rows)} messages have" if len(rows) > 1 else "A message has"
-    return f"{number} no answer yet; go on with: hermes chat --resume {rows[-1]['session_id']}"
+    return f"{number} no answer yet. Continue with: hermes chat --resume {rows[-1]['session_id']}"
 
 
 def _is_delegate(agent: Agent, row: Row) -> bool:
@@ -45,8 +45,8 @@ def _is_delegate(agent: Agent, row: Row) -> bool:
     return session is None or session["relation"] == "delegate"
 
 
-def recall(view: View, parts: Parts, agent: Agent) -> None:
-    """Say where a conversation stands that was there before: its title, its age, the last exchange."""
+def show_last_exchange(view: View, resources: ChatResources, agent: Agent) -> None:
+    """Show the title, the age and the last exchange of a resumed conversation."""
     row = agent.store.read(sessions.find, agent.session_id)
     if row is None:
         return
@@ -55,15 +55,15 @@ def recall(view: View, parts: Parts, agent: Agent) -> None:
         f"{truncate(one_line(title), 70)}: {row['message_count']} messages,"
         f" the last {ago(row['last_active_at'])}."
     )
-    while parts.folders_lost:
-        lost = parts.folders_lost.pop()
-        view.note(f"Its folder {lost} is gone; it works in {parts.workspace} now.")
+    while resources.folders_lost:
+        lost = resources.folders_lost.pop()
+        view.note(f"Folder {lost} no longer exists. Using {resources.workspace} instead.")
     for who, text in _last_exchange(agent):
-        view.note(f"{who}: {truncate(one_line(text), _LONGEST)}")
+        view.note(f"{who}: {truncate(one_line(text), _MAX_MESSAGE_LENGTH)}")
 
 
 def _last_exchange(agent: Agent) -> list[tuple[str, str]]:
-    said = [
+    spoken = [
         (message["role"], message["content"])
         for message in agent.store.read(messages.as_conversation, agent.session_id)
         if message["role"] in ("user", "assistant")
@@ -71,10 +71,10 @@ def _last_exchange(agent: Agent) -> list[tuple[str, str]]:
         and message["content"].strip()
         and message.get("kind") != "summary"
     ]
-    requests = [position for position, (role, _) in enumerate(said) if role == "user"]
+    requests = [position for position, (role, _) in enumerate(spoken) if role == "user"]
     if not requests:
         return []
-    question, *answers = said[requests[-1] :]
+    question, *answers = spoken[requests[-1] :]
     recalled = [("you", question[1])]
     if answers:
         recalled.append(("hermes", answers[-1][1]))

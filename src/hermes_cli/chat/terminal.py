@@ -1,4 +1,4 @@
-"""The terminal of a chat: lines that a person types, and the signals that arrive meanwhile."""
+"""The terminal of a chat: reads lines and receives signals."""
 
 import contextlib
 import select
@@ -23,34 +23,34 @@ EXIT_HANGUP = 128 + signal.SIGHUP
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 PROMPT = "> "
 _CONTINUATION = "  "
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-_WAKING = signal.SIGUSR1
+_EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_WAKE_SIGNAL = signal.SIGUSR1
 """Sent to the thread that reads, until it stops reading."""
 _RETRY_INTERVAL_S = 0.02
 
 
-class Leaving(Exception):
-    """The program is to end: a person or a signal wants it, or the terminal is gone."""
+class ExitRequested(Exception):
+    """The program must exit: the user or a signal asked for it, or the terminal is gone."""
 
     def __init__(self, status: int = 0) -> None:
         super().__init__(status)
         self.status = status
-        """The exit status; 0 when the person left of their own accord."""
+        """The exit status; 0 when the user quit."""
 
 
-class Done:
-    """The work that was waited for has ended."""
+class WorkDone:
+    """The turn that the main thread waits for has ended."""
 
 
-class Woken:
-    """There is a signal to take."""
+class SignalReceived:
+    """A signal has arrived."""
 
 
-Item = Event | Done | Woken
+Item = Event | WorkDone | SignalReceived
 
 
 class _ReadInterruptedError(Exception):
-    """A signal waits, or the question that is being answered needs no answer any more."""
+    """A signal has arrived, or the question was answered elsewhere."""
 
 
 class Terminal:
@@ -77,9 +77,9 @@ class Terminal:
     def __enter__(self) -> "Terminal":
         self._wakeup.setblocking(False)
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGINT, *_ENDING, _WAKING):
-            if number == _WAKING or signal.getsignal(number) is not signal.SIG_IGN:
-                handler = self._interrupt_read if number == _WAKING else _ignore
+        for number in (signal.SIGINT, *_EXIT_SIGNALS, _WAKE_SIGNAL):
+            if number == _WAKE_SIGNAL or signal.getsignal(number) is not signal.SIG_IGN:
+                handler = self._interrupt_read if number == _WAKE_SIGNAL else _ignore
                 self._before[number] = signal.signal(number, handler)
         threading.Thread(target=self._take_signals, name="signals", daemon=True).start()
         return self
@@ -91,7 +91,7 @@ class Terminal:
         self._wakeup.close()  # ends the thread, which closes the other end
 
     def edit(self, history: Path, names: Callable[[], Sequence[str]]) -> None:
-        """Let the person edit lines, go back in the history and complete names of commands."""
+        """Enable line editing, history and completion of command names."""
         if config.is_dumb_terminal():
             return
         try:
@@ -115,7 +115,8 @@ class Terminal:
     def read(self) -> str:
         """Read a message; a backslash at the end of a line continues it in the next.
 
-        Lines that were pasted together are one message. Raises Leaving, and KeyboardInterrupt at Ctrl-C.
+        Lines that were pasted together are one message. Raises ExitRequested, or KeyboardInterrupt
+        at Ctrl-C.
         """
         lines = [self._line(PROMPT)]
         while lines[-1].endswith("\\") or _has_input():
@@ -129,13 +130,13 @@ class Terminal:
             readline.add_history(self._history.texts[-1])
         return text
 
-    def drop_typed(self) -> None:
-        """Forget what was typed before a question was shown: it is no answer to it."""
+    def discard_input(self) -> None:
+        """Discard keys that were pressed before a question was shown."""
         with contextlib.suppress(termios.error):
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
     def ask(self, prompt: str, is_settled: Callable[[], bool]) -> str | None:
-        """Read a short answer; None when it is not needed any more."""
+        """Read a short answer; None when it is no longer needed."""
         self._is_settled = is_settled
         try:
             return self._line(prompt)
@@ -146,13 +147,13 @@ class Terminal:
             self._is_settled = lambda: False
 
     def take_signal(self) -> int | None:
-        """Take the oldest signal that came while nothing was read."""
+        """Return the oldest signal that has not been handled."""
         return self._signals.popleft() if self._signals else None
 
     def wake(self) -> None:
-        """Look again whether an answer is still needed; called from any thread."""
+        """Check again whether an answer is still needed; called from any thread."""
         with contextlib.suppress(OSError):  # full, so the thread will look; or closed
-            self._wakeup.send(bytes([_WAKING]))
+            self._wakeup.send(bytes([_WAKE_SIGNAL]))
 
     def _line(self, prompt: str) -> str:
         self._is_reading = True
@@ -164,14 +165,14 @@ class Terminal:
                 raise
             if self._is_settled():
                 raise _ReadInterruptedError from None
-            error = _meaning(self._signals.popleft())
+            error = _exception_for(self._signals.popleft())
             if isinstance(error, KeyboardInterrupt):
                 self._out.write("\n")
             raise error from None
         except EOFError:
-            raise Leaving(EXIT_HANGUP if _is_hung_up() else 0) from None
+            raise ExitRequested(EXIT_HANGUP if _is_hung_up() else 0) from None
         except OSError:
-            raise Leaving(EXIT_HANGUP) from None
+            raise ExitRequested(EXIT_HANGUP) from None
         finally:
             self._is_reading = False
 
@@ -205,11 +206,11 @@ class Terminal:
         with self._arriving:
             while numbers := self._arriving.recv(64):
                 for number in numbers:
-                    if number in self._before and number != _WAKING:
+                    if number in self._before and number != _WAKE_SIGNAL:
                         self._signals.append(number)
-                        self.items.put(Woken())
+                        self.items.put(SignalReceived())
                 while self._is_reading and self._must_stop_reading():
-                    signal.pthread_kill(threading.main_thread().ident or 0, _WAKING)
+                    signal.pthread_kill(threading.main_thread().ident or 0, _WAKE_SIGNAL)
                     time.sleep(_RETRY_INTERVAL_S)
 
 
@@ -217,12 +218,12 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the thread that takes signals has it from CPython's own handler."""
 
 
-def _meaning(number: int) -> BaseException:
-    return Leaving(128 + number) if number in _ENDING else KeyboardInterrupt()
+def _exception_for(number: int) -> BaseException:
+    return ExitRequested(128 + number) if number in _EXIT_SIGNALS else KeyboardInterrupt()
 
 
 def _has_input() -> bool:
-    """Return whether more was typed or pasted already."""
+    """Return whether there is more input already, such as pasted lines."""
     return bool(select.select([sys.stdin], [], [], 0)[0]) and not _is_hung_up()
 
 
@@ -230,5 +231,5 @@ def _is_hung_up() -> bool:
     """Return whether nobody is at the other end of the terminal any more."""
     poll = select.poll()
     poll.register(sys.stdin.fileno(), select.POLLIN)
-    gone = select.POLLHUP | select.POLLERR | select.POLLNVAL
-    return any(events & gone for _, events in poll.poll(0))
+    hangup = select.POLLHUP | select.POLLERR | select.POLLNVAL
+    return any(events & hangup for _, events in poll.poll(0))

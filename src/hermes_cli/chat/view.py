@@ -1,4 +1,4 @@
-"""What is shown of a turn: text as it streams, and a line for each tool call, notice and end."""
+"""Shows a turn on a terminal: streamed text, and a line for each tool call, notice and end."""
 
 import time
 from collections.abc import Callable
@@ -6,19 +6,19 @@ from typing import Any, TextIO
 
 from hermes_agent.turn import events
 from hermes_agent.turn.events import Event
-from hermes_cli.chat import wording
-from hermes_cli.chat.wording import Marks, Totals
+from hermes_cli.chat import formatting
+from hermes_cli.chat.formatting import Marks, Totals
 from hermes_core.text import one_line, truncate, visible
 from tui_gateway.projection import context_of
 
-_LONGEST_STEP = 300
+_MAX_STEP_LENGTH = 300
 
 
 class View:
-    """Writes the events of turns as lines, without colours and without Markdown."""
+    """Writes the events of turns as lines, without colors and without Markdown."""
 
     def __init__(self, notes: TextIO, answers: TextIO | None = None) -> None:
-        """Text is streamed to `answers`; without it, only what was said on the way is noted."""
+        """Text is streamed to `answers`; without it, text between tool calls becomes notes."""
         self._notes = notes
         self._answers = answers
         self._marks = Marks.of(notes)
@@ -31,23 +31,23 @@ class View:
             events.StepStored: self._end_step,
             events.ToolStarted: self._start_tool,
             events.ToolEnded: self._end_tool,
-            events.Retrying: lambda event: self.note(wording.retrying(event)),
-            events.FellBack: lambda event: self.note(wording.fell_back(event)),
+            events.Retrying: lambda event: self.note(formatting.retrying(event)),
+            events.FellBack: lambda event: self.note(formatting.fell_back(event)),
             events.Used: lambda event: self._totals.add(event),
-            events.Compacted: lambda event: self.note(wording.compacted(event)),
+            events.Compacted: lambda event: self.note(formatting.compacted(event)),
             events.Notice: lambda event: self.note(event.text),
             events.TurnEnded: self._end_turn,
         }
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Reset the totals for a new turn."""
         self._totals = Totals()
         self._began = time.monotonic()
 
-    def hear(self, event: Event) -> None:
-        """Write what there is to say about an event."""
-        if say := self._on.get(type(event)):
-            say(event)
+    def show(self, event: Event) -> None:
+        """Write an event, if it is shown at all."""
+        if handler := self._on.get(type(event)):
+            handler(event)
 
     def pause(self) -> None:
         """End the line that is being written."""
@@ -57,19 +57,19 @@ class View:
         self._in_line = False
 
     def note(self, text: str) -> None:
-        """Write something that a person should know."""
+        """Write a notice."""
         for line in visible(text).strip().split("\n"):
-            self._say(f"{self._marks.note} {line}")
+            self._write_line(f"{self._marks.note} {line}")
 
-    def plain(self, text: str, indent: int = 0) -> None:
-        """Words as they are."""
+    def write(self, text: str, indent: int = 0) -> None:
+        """Write text unchanged."""
         lines = visible(text).rstrip("\n").split("\n")
-        self._say("\n".join(" " * indent + line for line in lines))
+        self._write_line("\n".join(" " * indent + line for line in lines))
 
     def summary(self) -> None:
-        """Return what the turn took, in one line."""
-        if words := self._totals.in_words(time.monotonic() - self._began):
-            self.note(words)
+        """Write time, tokens and cost of the turn on one line."""
+        if text := self._totals.describe(time.monotonic() - self._began):
+            self.note(text)
 
     def _text(self, event: events.TextDelta) -> None:
         text = visible(event.text)
@@ -80,7 +80,7 @@ class View:
 
     def _end_step(self, event: events.StepStored) -> None:
         if self._answers is None and event.tool_calls and event.text.strip():
-            self.note(truncate(one_line(event.text), _LONGEST_STEP))
+            self.note(truncate(one_line(event.text), _MAX_STEP_LENGTH))
         self.pause()
 
     def _start_tool(self, event: events.ToolStarted) -> None:
@@ -89,19 +89,21 @@ class View:
     def _end_tool(self, event: events.ToolEnded) -> None:
         about = self._abouts.pop(event.call_id, "")
         mark = self._marks.failed if event.is_error else self._marks.done
-        parts = (mark, event.name, about, wording.outcome(event))
-        self._say(" ".join(part for part in parts if part))
+        parts = (mark, event.name, about, formatting.outcome(event))
+        self._write_line(" ".join(part for part in parts if part))
         if event.diff:
-            self._say("\n".join(f"    {line}" for line in wording.clipped_diff(event.diff)))
+            self._write_line(
+                "\n".join(f"    {line}" for line in formatting.clipped_diff(event.diff))
+            )
 
     def _end_turn(self, event: events.TurnEnded) -> None:
         self.pause()
         if event.status == "failed":
-            self._say(f"{self._marks.failed} {visible(event.reason)}")
+            self._write_line(f"{self._marks.failed} {visible(event.reason)}")
         elif event.status == "interrupted":
             self.note("Stopped.")
 
-    def _say(self, text: str) -> None:
+    def _write_line(self, text: str) -> None:
         self.pause()
         self._notes.write(f"{text}\n")
         self._notes.flush()

@@ -30,8 +30,8 @@ def command(
     pull: bool,
 ) -> int:
     """Chat line by line. With -q or with piped input, ask one question."""
-    parts = importlib.import_module("hermes_cli.chat.parts")
-    wishes = parts.Wishes(query, continues, resume or None, model, workspace, pull)
-    session = importlib.import_module("hermes_cli.chat.session")
+    resources = importlib.import_module("hermes_cli.chat.resources")
+    options = resources.ChatOptions(query, continues, resume or None, model, workspace, pull)
+    modes = importlib.import_module("hermes_cli.chat.modes")
     is_interactive = query is None and sys.stdin.isatty()
-    return session.interactive(app, wishes) if is_interactive else session.once(app, wishes)
+    return modes.interactive(app, options) if is_interactive else modes.once(app, options)

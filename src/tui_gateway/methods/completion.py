@@ -99,7 +99,7 @@ def _by_name(word: str, cwd: Path) -> list[Item]:
 
 
 def _rank(name: str, word: str) -> int | None:
-    """How well a word fits a name; None when its letters are not in it in this order."""
+    """Rank a name for a word; None when its letters are not in it in this order."""
     own = name.rpartition("/")[2]
     for rank, fits in enumerate((own.startswith(word), word in own, word in name)):
         if fits:

@@ -38,7 +38,7 @@ def test_a_reply_is_streamed_and_returned(server: ScriptedServer, model: Model):
     assert [event.text for event in sink.of(ReasoningDelta)] == ["Count ", "aloud."]
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (100, 20)
     assert reply.usage.cache_read_tokens == 60
-    assert server.asked[0].json["stream"] is True
+    assert server.model_requests[0].json["stream"] is True
 
 
 def test_parallel_tool_calls_are_put_together_from_fragments(server: ScriptedServer, model: Model):
@@ -98,7 +98,7 @@ def test_a_longer_conversation_begins_with_the_same_bytes(server: ScriptedServer
     ]
     model.ask(request._replace(messages=stored), Stop(), ignore)
 
-    bodies = [_without_marks(asked.body) for asked in server.asked]
+    bodies = [_without_marks(asked.body) for asked in server.model_requests]
     for shorter, longer in zip(bodies, bodies[1:], strict=False):
         assert longer.startswith(shorter.removesuffix(b"]}"))
         assert len(longer) > len(shorter)
@@ -113,7 +113,7 @@ def test_the_same_request_has_the_same_bytes(server: ScriptedServer, model: Mode
     server.add("a", "b")
     model.ask(HELLO, Stop(), ignore)
     model.ask(HELLO, Stop(), ignore)
-    assert server.asked[0].body == server.asked[1].body
+    assert server.model_requests[0].body == server.model_requests[1].body
 
 
 def test_secrets_do_not_reach_the_model(server: ScriptedServer, model: Model):
@@ -121,7 +121,7 @@ def test_secrets_do_not_reach_the_model(server: ScriptedServer, model: Model):
     server.add("ok")
     said = [{"role": "user", "content": "push with ghp_very-secret-value"}]
     model.ask(HELLO._replace(messages=said), Stop(), ignore)
-    body = server.asked[0].body
+    body = server.model_requests[0].body
     assert b"very-secret" not in body
     assert b"[secret GITHUB_TOKEN]" in body
 
@@ -164,7 +164,7 @@ def test_odd_messages_make_valid_requests(
 ):
     server.add("ok")
     model.ask(HELLO._replace(messages=messages), Stop(), ignore)
-    sent = server.asked[0].json["messages"]
+    sent = server.model_requests[0].json["messages"]
     (_check_openai if format_ == "openai" else _check_anthropic)(sent)
 
 
@@ -196,16 +196,16 @@ def test_images_are_sent_to_those_who_can_see_and_to_no_others(
     request = HELLO._replace(messages=[{"role": "user", "content": parts}])
     connect(format_, server.url).ask(request, Stop(), ignore)
     connect(format_, server.url, takes_images=False).ask(request, Stop(), ignore)
-    assert b"iVBORw0KGgo=" in server.asked[0].body
-    assert b"iVBORw0KGgo=" not in server.asked[1].body
-    assert b"left out" in server.asked[1].body
+    assert b"iVBORw0KGgo=" in server.model_requests[0].body
+    assert b"iVBORw0KGgo=" not in server.model_requests[1].body
+    assert b"left out" in server.model_requests[1].body
 
 
 def test_the_limit_of_a_reply_is_passed_on(server: ScriptedServer, model: Model, format_: Format):
     server.add("ok")
     model.ask(HELLO._replace(max_output_tokens=77), Stop(), ignore)
     name = "max_completion_tokens" if format_ == "openai" else "max_tokens"
-    assert server.asked[0].json[name] == 77
+    assert server.model_requests[0].json[name] == 77
 
 
 def test_a_wrong_key_is_named(server: ScriptedServer, model: Model):

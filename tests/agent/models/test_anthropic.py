@@ -28,7 +28,7 @@ def model(server: ScriptedServer, connect: Make) -> Model:
 def sent_for(server: ScriptedServer, model: Model, messages: Any) -> dict[str, Any]:
     server.add("ok")
     model.ask(HELLO._replace(messages=messages), Stop(), ignore)
-    return server.asked[-1].json
+    return server.model_requests[-1].json
 
 
 def marks(value: Any) -> int:
@@ -155,7 +155,7 @@ def test_a_shape_is_forced_with_a_tool_and_comes_back_as_text(server: ScriptedSe
     reply = model.ask(HELLO._replace(json_schema=schema), Stop(), sink)
     assert (reply.text, reply.tool_calls, reply.finish) == ('{"title": "A day out"}', [], "stop")
     assert sink.text == reply.text
-    sent = server.asked[0].json
+    sent = server.model_requests[0].json
     assert sent["tool_choice"] == {"type": "tool", "name": "reply"}
     assert sent["tools"][-1]["input_schema"] == schema
 
@@ -168,7 +168,7 @@ def test_the_reply_has_a_limit_of_its_own_unless_one_is_asked_for(
 
 def test_the_key_and_the_version_are_in_the_headers(server: ScriptedServer, model: Model):
     sent_for(server, model, HELLO.messages)
-    headers = server.asked[0].headers
+    headers = server.model_requests[0].headers
     assert headers["x-api-key"] == "sk-of-the-test"
     assert headers["anthropic-version"]
 

@@ -8,7 +8,7 @@ import pytest
 from hermes_agent.models.discovery import Discovery, Finding, key_of
 from hermes_agent.models.embedded import model_files
 from hermes_agent.models.providers import OURS, Credentials
-from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_agent.testing.scripted import TIMEOUT_S
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.errors import ModelMissingError
 from hermes_core.paths import Home
@@ -29,7 +29,7 @@ def look(
     *,
     ports: dict[int, str] | None = None,
     plugins: tuple[str, ...] = (),
-    probe_timeout_s: float = PATIENCE_S,
+    probe_timeout_s: float = TIMEOUT_S,
     **settings: Any,
 ) -> Discovery:
     return Discovery(

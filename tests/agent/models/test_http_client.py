@@ -18,7 +18,7 @@ from hermes_agent.models.base import Request
 from hermes_agent.models.event_stream import payloads
 from hermes_agent.models.http_client import Endpoint
 from hermes_agent.models.proxy import proxy_for
-from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_agent.testing.scripted import TIMEOUT_S
 from hermes_agent.turn.events import ignore
 from hermes_agent.turn.stop import Stop
 from hermes_core.config import Proxies, proxies
@@ -104,14 +104,14 @@ class Once:
         self._answer = answer
         self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(PATIENCE_S)
+        self._listener.settimeout(TIMEOUT_S)
         self.port = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         line, _ = self._listener.accept()
-        line.settimeout(PATIENCE_S)
+        line.settimeout(TIMEOUT_S)
         try:
             if self._context is not None:
                 line = self._context.wrap_socket(line, server_side=True)
@@ -124,7 +124,7 @@ class Once:
 
     def close(self) -> None:
         self._listener.close()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
 
 
 def _is_whole(request: bytes) -> bool:
@@ -191,7 +191,7 @@ def test_the_inside_of_a_tunnel_is_the_servers_own(
             back = threading.Thread(target=_pass_on, args=(far, line), daemon=True)
             back.start()
             _pass_on(line, far)
-            back.join(PATIENCE_S)
+            back.join(TIMEOUT_S)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=let_through, args=(listener,), daemon=True)
@@ -202,7 +202,7 @@ def test_the_inside_of_a_tunnel_is_the_servers_own(
         monkeypatch.setattr("hermes_agent.models.proxy._is_this_machine", lambda _host: False)
         model = connect("openai", f"https://127.0.0.1:{server.port}")
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
     assert heard[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1".encode())
     assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in heard[0]
     assert server.heard.startswith(b"POST /v1/chat/completions")
@@ -308,20 +308,20 @@ def test_what_a_server_says_while_it_is_still_told_is_heard(connect: Make):
     def serve(listener: socket.socket) -> None:
         line, _ = listener.accept()
         with line:
-            line.settimeout(PATIENCE_S)
+            line.settimeout(TIMEOUT_S)
             line.recv(1000)
             line.sendall(refusal)
             line.shutdown(socket.SHUT_RDWR)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(PATIENCE_S)
+        listener.settimeout(TIMEOUT_S)
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
         model = connect("openai", f"http://127.0.0.1:{listener.getsockname()[1]}")
         long = HELLO._replace(messages=[{"role": "user", "content": "x" * 20_000_000}])
         with pytest.raises(ModelError, match="too much"):
             model.ask(long, Stop(), ignore)
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("key", ["sk-1\r\nX-Other: yes", "\u201csk-1\u201d"])
@@ -344,22 +344,22 @@ def test_a_connection_serves_again_until_its_endpoint_is_closed():
     def serve(listener: socket.socket) -> None:
         line, _ = listener.accept()
         with line:
-            line.settimeout(PATIENCE_S)
+            line.settimeout(TIMEOUT_S)
             for _ in range(2):
                 _hear(line)
                 line.sendall(kept)
             ends.append(line.recv(1))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(PATIENCE_S)
+        listener.settimeout(TIMEOUT_S)
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         endpoint = Endpoint(url, {}, provider="x")
-        assert endpoint.get("/a", Stop(), timeout_s=PATIENCE_S).body == b"{}"
-        assert endpoint.get("/b", Stop(), timeout_s=PATIENCE_S).body == b"{}"
+        assert endpoint.get("/a", Stop(), timeout_s=TIMEOUT_S).body == b"{}"
+        assert endpoint.get("/b", Stop(), timeout_s=TIMEOUT_S).body == b"{}"
         endpoint.close()
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
     assert ends == [b""]
 
 
@@ -370,7 +370,7 @@ def test_a_request_is_not_sent_again_once_a_byte_of_its_response_came(connect: M
     def serve(listener: socket.socket) -> None:
         line, _ = listener.accept()
         with line:
-            line.settimeout(PATIENCE_S)
+            line.settimeout(TIMEOUT_S)
             heard.append(_hear(line))
             line.sendall(kept)
             heard.append(_hear(line))
@@ -383,7 +383,7 @@ def test_a_request_is_not_sent_again_once_a_byte_of_its_response_came(connect: M
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
         with pytest.raises(ModelUnreachableError, match="cut the connection"):
             model.ask(HELLO, Stop(), ignore)
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
             listener.accept()
@@ -398,7 +398,7 @@ def test_a_connection_that_was_dead_already_is_made_anew(connect: Make):
         for number in range(2):
             line, _ = listener.accept()
             with line:
-                line.settimeout(PATIENCE_S)
+                line.settimeout(TIMEOUT_S)
                 _hear(line)
                 line.sendall(kept)
                 served.append(number)
@@ -406,13 +406,13 @@ def test_a_connection_that_was_dead_already_is_made_anew(connect: Make):
                     _hear(line)  # and hang up, as if nothing had come
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(PATIENCE_S)
+        listener.settimeout(TIMEOUT_S)
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
         model = connect("openai", f"http://127.0.0.1:{listener.getsockname()[1]}")
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
     assert served == [0, 1]
 
 

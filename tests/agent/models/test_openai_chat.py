@@ -154,7 +154,7 @@ def test_reasoning_goes_back_in_the_form_it_came(server: ScriptedServer, model: 
     assert reply.reasoning == "So then."
     said = {"role": "assistant", "content": reply.text, "reasoning": reply.reasoning, **reply.extra}
     model.ask(HELLO._replace(messages=[*HELLO.messages, said]), Stop(), ignore)
-    sent = server.asked[1].json["messages"][-1]
+    sent = server.model_requests[1].json["messages"][-1]
     assert sent == {
         "role": "assistant",
         "content": "Yes.",
@@ -184,9 +184,9 @@ def test_a_field_that_is_refused_is_left_out_from_then_on(connect: Make, field: 
         model = connect("openai", server.url)
         assert model.ask(request, Stop(), ignore).text == "ok"
         assert model.ask(request, Stop(), ignore).text == "ok"
-        assert len(server.asked) == 3
+        assert len(server.model_requests) == 3
         if field == "max_completion_tokens":
-            assert server.asked[-1].json["max_tokens"] == 50
+            assert server.model_requests[-1].json["max_tokens"] == 50
 
 
 def test_reasoning_that_another_server_refuses_is_left_out(connect: Make):
@@ -208,7 +208,7 @@ def test_a_model_that_may_not_think_while_it_has_tools_is_told_not_to(connect: M
         request = HELLO._replace(tools=[ToolSpec("x", "Does.", {"type": "object"})])
         assert model.ask(request, Stop(), ignore).text == "ok"
         assert model.ask(request, Stop(), ignore).text == "ok"
-        assert len(server.asked) == 3
+        assert len(server.model_requests) == 3
 
 
 def test_a_field_that_is_always_refused_does_not_go_round_in_circles(connect: Make):
@@ -216,14 +216,14 @@ def test_a_field_that_is_always_refused_does_not_go_round_in_circles(connect: Ma
         model = connect("openai", server.url)
         with pytest.raises(ModelRefusedError):
             model.ask(HELLO._replace(max_output_tokens=5), Stop(), ignore)
-        assert len(server.asked) == 2
+        assert len(server.model_requests) == 2
 
 
 def test_other_servers_get_the_older_name_of_the_limit(server: ScriptedServer, connect: Make):
     server.add("ok")
     model = connect("openai", server.url, provider="local")
     model.ask(HELLO._replace(max_output_tokens=50), Stop(), ignore)
-    assert server.asked[0].json["max_tokens"] == 50
+    assert server.model_requests[0].json["max_tokens"] == 50
 
 
 def test_a_model_without_tools_is_told_with_the_way_out(server: ScriptedServer, model: Model):
@@ -244,7 +244,7 @@ def test_a_schema_is_asked_for(server: ScriptedServer, model: Model):
     server.add('{"a":1}')
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     model.ask(HELLO._replace(json_schema=schema), Stop(), ignore)
-    sent = server.asked[0].json["response_format"]
+    sent = server.model_requests[0].json["response_format"]
     assert sent == {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema}}
 
 
@@ -266,15 +266,17 @@ def test_images_of_results_follow_all_the_results(server: ScriptedServer, model:
         {"role": "user", "content": "?"},
     ]
     model.ask(HELLO._replace(messages=longer), Stop(), ignore)
-    roles = [m["role"] for m in server.asked[0].json["messages"]]
+    roles = [m["role"] for m in server.model_requests[0].json["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "tool", "user"]
-    assert server.asked[0].json["messages"][-1]["content"][-1] == image
-    assert server.asked[1].body.startswith(server.asked[0].body.removesuffix(b"]}"))
+    assert server.model_requests[0].json["messages"][-1]["content"][-1] == image
+    assert server.model_requests[1].body.startswith(
+        server.model_requests[0].body.removesuffix(b"]}")
+    )
 
 
 def test_the_tools_are_sent_as_functions(server: ScriptedServer, model: Model):
     server.add("ok")
     model.ask(HELLO._replace(tools=[ToolSpec("x", "Does.", {"type": "object"})]), Stop(), ignore)
     function = {"name": "x", "description": "Does.", "parameters": {"type": "object"}}
-    assert server.asked[0].json["tools"] == [{"type": "function", "function": function}]
-    assert server.asked[0].headers["authorization"] == "Bearer sk-of-the-test"
+    assert server.model_requests[0].json["tools"] == [{"type": "function", "function": function}]
+    assert server.model_requests[0].headers["authorization"] == "Bearer sk-of-the-test"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hermes_agent.models.providers import OURS, Providers, from_facts
-from hermes_agent.testing.scripted import PATIENCE_S
+from hermes_agent.testing.scripted import TIMEOUT_S
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.errors import PluginError
 from hermes_core.paths import Home
@@ -50,7 +50,7 @@ def hermes(home: Home, *arguments: str, **variables: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE_S,
+        timeout=2 * TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -64,7 +64,7 @@ def test_a_provider_of_a_plugin_is_found_asked_and_priced(acme: ScriptedServer, 
     facts = shown["used"]["facts"]
     assert (facts["window"], facts["input_price"]) == (50_000, 3)
     assert "Lift-off." in hermes(home, "chat", "-q", "Go.", ACME_API_KEY=KEY)
-    [request] = acme.asked
+    [request] = acme.model_requests
     assert request.json["model"] == "rocket-1"
     assert request.headers["authorization"] == f"Bearer {KEY}"
 

@@ -10,7 +10,7 @@ from hermes_agent.models.providers import Credentials
 from hermes_agent.models.registry import Registry
 from hermes_agent.models.small import SmallModel
 from hermes_agent.testing import faults
-from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel
+from hermes_agent.testing.scripted import TIMEOUT_S, RecordingSink, ScriptedModel
 from hermes_agent.testing.server import ScriptedServer
 from hermes_agent.turn.events import FellBack, Retrying, Sink, ignore
 from hermes_agent.turn.stop import Stop
@@ -40,7 +40,7 @@ def test_an_address_in_the_environment_gives_a_model_that_answers(home: Home):
         assert model.facts.window == 4000
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
         model.close()
-        assert server.asked[0].headers["authorization"] == "Bearer k1234567"
+        assert server.model_requests[0].headers["authorization"] == "Bearer k1234567"
 
 
 def test_the_settings_reach_the_model(home: Home):
@@ -56,7 +56,7 @@ def test_the_settings_reach_the_model(home: Home):
         assert (model.facts.window, model.facts.max_output) == (5000, 70)
         model.ask(HELLO, Stop(), ignore)
         model.close()
-        assert server.asked[0].headers["authorization"] == "Bearer own-key"
+        assert server.model_requests[0].headers["authorization"] == "Bearer own-key"
 
 
 def test_anthropic_is_asked_in_its_own_format(home: Home):
@@ -66,8 +66,8 @@ def test_anthropic_is_asked_in_its_own_format(home: Home):
         assert (model.facts.provider, model.facts.window) == ("anthropic", 200_000)
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
         model.close()
-        assert server.asked[0].path == "/v1/messages"
-        assert server.asked[0].headers["x-api-key"] == "sk-ant-key"
+        assert server.model_requests[0].path == "/v1/messages"
+        assert server.model_requests[0].headers["x-api-key"] == "sk-ant-key"
 
 
 def test_a_failed_call_is_made_again(home: Home):
@@ -110,7 +110,7 @@ def test_a_fallback_that_is_not_there_leaves_the_first_error(home: Home):
 def test_a_weak_local_model_is_led_by_the_hand(home: Home):
     with ScriptedServer([], models={"tiny-1b": {}}) as server:
         registry = Registry(
-            ModelSettings(), {}, home, ports={server.port: "Kind"}, probe_timeout_s=PATIENCE_S
+            ModelSettings(), {}, home, ports={server.port: "Kind"}, probe_timeout_s=TIMEOUT_S
         )
         model = registry.make(registry.discovery.chosen())
         assert isinstance(model, SmallModel)

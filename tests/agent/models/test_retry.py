@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.models.base import Request
 from hermes_agent.models.retry import RetryingModel
-from hermes_agent.testing.scripted import PATIENCE_S, RecordingSink, ScriptedModel, fail
+from hermes_agent.testing.scripted import TIMEOUT_S, RecordingSink, ScriptedModel, fail
 from hermes_agent.turn.events import Retrying, ignore
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ContextTooLongError, Interrupted, ModelError, ModelRefusedError
@@ -101,5 +101,5 @@ def test_a_stop_ends_a_pause():
     thread.start()
     sink.wait_for(Retrying)
     stop.set()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert ended == ["interrupted"]

@@ -13,7 +13,7 @@ import pytest
 
 from hermes_agent.models.base import Model, Request
 from hermes_agent.testing.faults import Hold
-from hermes_agent.testing.scripted import PATIENCE_S, Quiet, RecordingSink, silence
+from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, RecordingSink, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_agent.turn.events import ignore
 from hermes_agent.turn.stop import Stop
@@ -39,7 +39,7 @@ def asking(
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     yield
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert not thread.is_alive()
     assert isinstance(outcome[0], Interrupted)
 
@@ -56,21 +56,21 @@ class Deaf:
     def __init__(self, listener: socket.socket) -> None:
         self.port = listener.getsockname()[1]
         self._listener = listener
-        self._listener.settimeout(PATIENCE_S)
+        self._listener.settimeout(TIMEOUT_S)
 
     @contextlib.contextmanager
     def heard(self) -> Generator[socket.socket]:
         """The connection, once its first bytes have come."""
         line, _ = self._listener.accept()
         with line:
-            line.settimeout(PATIENCE_S)
+            line.settimeout(TIMEOUT_S)
             assert line.recv(1)
             yield line
 
 
 def until(is_true: Callable[[], bool]) -> None:
     """Wait for something that only the system knows."""
-    never, end = threading.Event(), time.monotonic() + PATIENCE_S
+    never, end = threading.Event(), time.monotonic() + TIMEOUT_S
     while not is_true():
         assert time.monotonic() < end
         never.wait(0.01)
@@ -80,7 +80,7 @@ def test_a_stop_before_the_first_byte(server: ScriptedServer, model: Model):
     quiet, stop = Quiet(), Stop()
     server.add(Hold(quiet))
     with asking(model, stop):
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         stop.set()
 
 
@@ -89,7 +89,7 @@ def test_a_stop_in_the_middle_of_a_stream(server: ScriptedServer, model: Model):
     quiet = Quiet()
     server.add(silence(quiet, after="Half of"))
     with asking(model, stop, sink=sink):
-        until(lambda: sink.text == "Half of" and quiet.begun.is_set())
+        until(lambda: sink.text == "Half of" and quiet.started.is_set())
         stop.set()
 
 
@@ -164,12 +164,12 @@ def test_a_stop_while_a_name_is_looked_up(
     def slow(host: str, *args: Any, **more: Any) -> Any:
         if host == "slow.test":
             begun.set()
-            over.wait(PATIENCE_S)
+            over.wait(TIMEOUT_S)
         return real(host, *args, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     with asking(connect(format_, "http://slow.test"), stop):
-        assert begun.wait(PATIENCE_S)
+        assert begun.wait(TIMEOUT_S)
         stop.set()
     over.set()
 
@@ -186,7 +186,7 @@ def test_after_a_stop_the_next_turn_works(server: ScriptedServer, model: Model):
     quiet, stop = Quiet(), Stop()
     server.add(silence(quiet, after="Half"), "whole")
     with asking(model, stop):
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         stop.set()
     assert model.ask(HELLO, Stop(), ignore).text == "whole"
 
@@ -202,10 +202,10 @@ def test_a_late_stop_leaves_the_connection_to_whoever_has_it_now(
         target=lambda: replies.append(model.ask(HELLO, Stop(), ignore).text), daemon=True
     )
     thread.start()
-    assert late.begun.wait(PATIENCE_S)
+    assert late.started.wait(TIMEOUT_S)
     early.set()
     late.release()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert replies == ["two three"]
     assert len(server.clients) == 1
 
@@ -216,13 +216,13 @@ def test_a_stop_ends_only_its_own_call(server: ScriptedServer, model: Model):
     stop = Stop()
     replies: list[str] = []
     with asking(model, stop):
-        assert first.begun.wait(PATIENCE_S)
+        assert first.started.wait(TIMEOUT_S)
         other = threading.Thread(
             target=lambda: replies.append(model.ask(HELLO, Stop(), ignore).text), daemon=True
         )
         other.start()
-        assert second.begun.wait(PATIENCE_S)
+        assert second.started.wait(TIMEOUT_S)
         stop.set()
     second.release()
-    other.join(PATIENCE_S)
+    other.join(TIMEOUT_S)
     assert replies == ["still here"]

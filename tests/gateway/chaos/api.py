@@ -12,7 +12,7 @@ from tests.gateway.chaos import script
 from tests.gateway.chaos.place import Link, Place, Seen
 
 _TOKEN = "a-token-for-the-clients"
-_PATIENCE_S = 20.0
+_TIMEOUT_S = 20.0
 _ASK_AGAIN_S = 0.3
 _OVER = ("turn_failed",)
 """Codes of refusals that are how a turn came out."""
@@ -104,7 +104,7 @@ class _Client:
 
     def _ask(self, key: str, text: str, *, is_stream: bool) -> str | None:
         """One attempt; None when it must be made again."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
         body = {"messages": [{"role": "user", "content": text}], "stream": is_stream}
         headers = {
             "Authorization": f"Bearer {_TOKEN}",

@@ -21,7 +21,7 @@ from tests.gateway.servers.mail import DOMAIN, MailServer, letter
 from tests.gateway.servers.matrix import Person, person
 from tests.gateway.servers.synapse import Synapse
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _HERMES = f"hermes@{DOMAIN}"
 
 
@@ -121,7 +121,7 @@ class MatrixPlace(Place):
             yield opened
 
     def _run(self, work: Any) -> Any:
-        return self._background.run(work, _PATIENCE_S)
+        return self._background.run(work, _TIMEOUT_S)
 
     def close(self) -> None:
         self._run(self._stack.aclose())

@@ -16,7 +16,7 @@ from hermes_state import SessionDB
 from tests.gateway.chaos.place import Link, Place
 
 _DISK_MB = 512
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _SECONDS = (0.5, 4.0)
 """How long a trouble lasts."""
 _CHUNK = bytes(1024 * 1024)
@@ -74,7 +74,7 @@ class Lock:
         self._held.clear()
         self._thread = threading.Thread(target=self._hold, daemon=True)
         self._thread.start()
-        self._held.wait(_PATIENCE_S)
+        self._held.wait(_TIMEOUT_S)
 
     def _hold(self) -> None:
         try:
@@ -85,12 +85,12 @@ class Lock:
 
     def _keep(self) -> None:
         self._held.set()
-        self._over.wait(_PATIENCE_S)
+        self._over.wait(_TIMEOUT_S)
 
     def release(self) -> None:
         self._over.set()
         if self._thread is not None:
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(_TIMEOUT_S)
             self._thread = None
 
 

@@ -13,7 +13,7 @@ from hermes_core.paths import Home
 from tests.gateway.chaos import loopback
 from tests.gateway.chaos.place import Place
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _SETTINGS = """
 [model]
 name = "scripted"
@@ -123,7 +123,7 @@ class Victim:
         """Wait until it has ended."""
         assert self._child is not None
         assert self._reader is not None
-        code = self._child.wait(_PATIENCE_S)
-        self._reader.join(_PATIENCE_S)
+        code = self._child.wait(_TIMEOUT_S)
+        self._reader.join(_TIMEOUT_S)
         self._child = None
         return code

@@ -16,7 +16,7 @@ from gateway.locks import AccountLock
 from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.email.adapter import EmailAdapter
 from gateway.platforms.email.manifest import EmailSettings
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S, Loop, ScriptedIngress
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S, Loop, ScriptedIngress
 from tests.gateway.servers.mail import DOMAIN, PASSWORD, Faults, MailServer, letter, mail_server
 
 ANN = "ann@people.test"
@@ -42,13 +42,13 @@ class WaitingIngress(ScriptedIngress):
     def wait_for(self, count: int) -> list[MessageEvent]:
         """The messages so far, once there are that many."""
         with self._news:
-            if not self._news.wait_for(lambda: len(self.events) >= count, PATIENCE_S):
+            if not self._news.wait_for(lambda: len(self.events) >= count, TIMEOUT_S):
                 raise TimeoutError(f"{len(self.events)} messages instead of {count}")
         return self.events
 
     def wait_until_asked(self, count: int) -> None:
         with self._news:
-            if not self._news.wait_for(lambda: self.asked_count >= count, PATIENCE_S):
+            if not self._news.wait_for(lambda: self.asked_count >= count, TIMEOUT_S):
                 raise TimeoutError(f"asked {self.asked_count} times instead of {count}")
 
 

@@ -26,7 +26,7 @@ from hermes_core.errors import TurnNotFoundError, UsageError
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 @dataclass
@@ -196,14 +196,14 @@ class Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
 
     def call(self, fn: Callable[[], object]) -> None:
         self._loop.call_soon_threadsafe(fn)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         self._loop.close()
 
 

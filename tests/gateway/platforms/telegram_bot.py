@@ -12,7 +12,7 @@ from gateway.config import Platform, PlatformConfig
 from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.telegram.adapter import TelegramAdapter
 from gateway.platforms.telegram.manifest import TelegramSettings
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S, Loop, ScriptedIngress
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S, Loop, ScriptedIngress
 from tests.gateway.servers.telegram import BotApi
 
 
@@ -33,25 +33,25 @@ class Ingress(ScriptedIngress):
     async def accept(self, event: MessageEvent) -> Receipt:
         self.arrivals.append(event.message_id)
         self._tell()
-        await asyncio.to_thread(self.gate.wait, PATIENCE_S)
+        await asyncio.to_thread(self.gate.wait, TIMEOUT_S)
         if self.errors:
             raise self.errors.popleft()
         receipt = await super().accept(event)
         self._tell()
-        await asyncio.to_thread(self.way_out.wait, PATIENCE_S)
+        await asyncio.to_thread(self.way_out.wait, TIMEOUT_S)
         return receipt
 
     async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
         self.arrivals.append(new_chat)
         self._tell()
-        await asyncio.to_thread(self.gate.wait, PATIENCE_S)
+        await asyncio.to_thread(self.gate.wait, TIMEOUT_S)
         if self.errors:
             raise self.errors.popleft()
         await super().moved(platform, old_chat, new_chat)
 
     def wait_for(self, is_so: Callable[[], bool]) -> None:
         with self._changed:
-            assert self._changed.wait_for(is_so, PATIENCE_S), f"Arrived: {self.arrivals}"
+            assert self._changed.wait_for(is_so, TIMEOUT_S), f"Arrived: {self.arrivals}"
 
     def hear(self, count: int = 1) -> list[MessageEvent]:
         """Wait until so many messages are taken in; all of them come back."""

@@ -30,7 +30,7 @@ from hermes_agent.turn.events import (
 )
 from hermes_core.errors import SessionNotFoundError, StoreBusyError
 from tests.gateway.platforms.scripted_ingress import (
-    PATIENCE_S,
+    TIMEOUT_S,
     Loop,
     Script,
     ScriptedIngress,
@@ -82,7 +82,7 @@ def serving(
     chosen = msgspec.convert({"token": TOKEN, "port": 0} | settings, ApiSettings)
     adapter = MANIFEST.make(PlatformConfig(enabled=True), chosen, folder)
     assert isinstance(adapter, ApiServerAdapter)
-    with connected(adapter, ingress) as loop, httpx2.Client(timeout=PATIENCE_S) as client:
+    with connected(adapter, ingress) as loop, httpx2.Client(timeout=TIMEOUT_S) as client:
         yield Server(ingress, adapter, loop, client)
 
 
@@ -360,7 +360,7 @@ def test_a_silent_turn_is_kept_alive(server: Server, monkeypatch: pytest.MonkeyP
         f"{server.adapter.url}/chat/completions",
         json={"messages": user("hi"), "stream": True},
         headers={"Authorization": f"Bearer {TOKEN}"},
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
     ) as answer:
         lines = answer.iter_lines()
         assert any(line == ": working" for line in lines)
@@ -388,18 +388,18 @@ def test_a_repeat_while_the_first_still_runs_waits_and_is_told_all_of_it(server:
     key = {"Idempotency-Key": "order-1"}
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(lambda: told(ask(server, stream=True, extra_headers=key)))
-        assert server.ingress.watched.wait(PATIENCE_S)
+        assert server.ingress.watched.wait(TIMEOUT_S)
         server.ingress.watched.clear()
         second = pool.submit(lambda: told(ask(server, stream=True, extra_headers=key)))
-        assert server.ingress.watched.wait(PATIENCE_S)
+        assert server.ingress.watched.wait(TIMEOUT_S)
         server.loop.call(server.ingress.turns[f"{0:032x}"].ended.set)
-        assert first.result(PATIENCE_S) == second.result(PATIENCE_S) == "all of it"
+        assert first.result(TIMEOUT_S) == second.result(TIMEOUT_S) == "all of it"
     assert len(server.ingress.turns) == 1
 
 
 def hang_up(server: Server, body: bytes, key: str = "") -> None:
     """Ask, and cut the connection while the turn runs."""
-    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
         connection.sendall(
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
             + f"Authorization: Bearer {TOKEN}\r\n".encode()
@@ -407,7 +407,7 @@ def hang_up(server: Server, body: bytes, key: str = "") -> None:
             + f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
         )
-        assert server.ingress.watched.wait(PATIENCE_S)
+        assert server.ingress.watched.wait(TIMEOUT_S)
 
 
 WHOLE = b'{"messages": [{"role": "user", "content": "hi"}]}'
@@ -418,7 +418,7 @@ STREAM = b'{"messages": [{"role": "user", "content": "hi"}], "stream": true}'
 def test_a_turn_is_stopped_when_its_client_hangs_up(server: Server, body: bytes) -> None:
     server.ingress.script = lambda _: replace(says("a lot"), hold=True)
     hang_up(server, body)
-    assert server.ingress.stopped.wait(PATIENCE_S)
+    assert server.ingress.stopped.wait(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("body", [WHOLE, STREAM], ids=["whole", "stream"])
@@ -445,9 +445,9 @@ def test_who_waits_when_the_gateway_stops_is_told_how_to_come_back(
         body = {"messages": user("hi"), "stream": stream}
         headers = {"Idempotency-Key": key} if key else {}
         asking = pool.submit(lambda: server.post(json=body, headers=headers))
-        assert ingress.watched.wait(PATIENCE_S)
+        assert ingress.watched.wait(TIMEOUT_S)
         server.loop.run(server.adapter.disconnect())
-        answer = asking.result(PATIENCE_S)
+        answer = asking.result(TIMEOUT_S)
     assert ("repeat the request with the same Idempotency-Key" in answer.text) == bool(key)
     assert ("would be another turn" in answer.text) != bool(key)
     assert not ingress.stopped.is_set()
@@ -478,9 +478,9 @@ def test_who_waits_for_a_command_when_the_gateway_stops_is_told_so(
         body = {"messages": user("/compress"), "stream": stream}
         headers = {"Idempotency-Key": key} if key else {}
         asking = pool.submit(lambda: server.post(json=body, headers=headers))
-        assert ingress.watched.wait(PATIENCE_S)
+        assert ingress.watched.wait(TIMEOUT_S)
         server.loop.run(server.adapter.disconnect())
-        answer = asking.result(PATIENCE_S)
+        answer = asking.result(TIMEOUT_S)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "restarting")
     assert answer.headers.get("retry-after") == ("5" if key else None)
     assert answer.headers.get("x-should-retry") == (None if key else "false")
@@ -528,7 +528,7 @@ def test_nothing_is_sent_to_clients_by_ourselves(server: Server) -> None:
 
 
 def test_sixteen_clients_are_served_at_once_and_none_is_refused(server: Server) -> None:
-    everybody = threading.Barrier(16, timeout=PATIENCE_S)
+    everybody = threading.Barrier(16, timeout=TIMEOUT_S)
 
     def work(number: int) -> list[str]:
         client = server.client()
@@ -551,8 +551,8 @@ def test_many_that_wait_do_not_keep_others_waiting(server: Server) -> None:
     server.ingress.script = lambda event: replace(says(event.text), hold=event.text == "slow")
     with ThreadPoolExecutor(24) as pool:
         slow = [pool.submit(lambda: told(ask(server, "slow", stream=True))) for _ in range(24)]
-        assert all(server.ingress.accepted.acquire(timeout=PATIENCE_S) for _ in slow)
+        assert all(server.ingress.accepted.acquire(timeout=TIMEOUT_S) for _ in slow)
         assert told(ask(server, "quick", stream=True)) == "quick"
         for turn in server.ingress.turns.values():
             server.loop.call(turn.ended.set)
-        assert {one.result(PATIENCE_S) for one in slow} == {"slow"}
+        assert {one.result(TIMEOUT_S) for one in slow} == {"slow"}

@@ -12,7 +12,7 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import titles
-from tests.gateway.living import PATIENCE_S, World
+from tests.gateway.living import TIMEOUT_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
 from tests.support.clients import openai
 from tests.support.faults import eventually
@@ -123,14 +123,14 @@ def test_a_model_that_is_chosen_in_a_session_answers_in_it_and_in_its_branch(
     session_id = ask(gateway, "one").session_id
     ask(gateway, "/model other", session_id)
     ask(gateway, "two", session_id)
-    assert gateway.world.model.asked[-1].json["model"] == "other"
+    assert gateway.world.model.model_requests[-1].json["model"] == "other"
     shorter = ask(gateway, "/compress", session_id).session_id
     branch = ask(gateway, "/branch Tea", shorter).session_id
     for where in (session_id, shorter, branch):
         ask(gateway, "three", where)
-        assert gateway.world.model.asked[-1].json["model"] == "other"
+        assert gateway.world.model.model_requests[-1].json["model"] == "other"
     ask(gateway, "four", ask(gateway, "/new", session_id).session_id)
-    assert gateway.world.model.asked[-1].json["model"] == "scripted"
+    assert gateway.world.model.model_requests[-1].json["model"] == "scripted"
 
 
 def test_a_session_that_is_named_by_its_id_does_not_end_by_silence(gateway: Gateway) -> None:
@@ -205,7 +205,7 @@ def test_a_model_that_is_chosen_before_anything_is_said_answers_whoever_goes_on_
 ) -> None:
     gateway.world.model.models = {"scripted": {}, "other": {}}
     respond(gateway, "one", respond(gateway, "/model other").id)
-    assert gateway.world.model.asked[-1].json["model"] == "other"
+    assert gateway.world.model.model_requests[-1].json["model"] == "other"
 
 
 def test_a_conversation_that_is_opened_without_a_name_does_not_end_by_silence(
@@ -329,12 +329,12 @@ def test_what_runs_in_a_conversation_is_seen_and_stopped_from_every_chat_in_it(
         gateway.world.play(silence(quiet, after="Half ", then="of it"))
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(ask, gateway, "two", name="A")
-            assert quiet.begun.wait(PATIENCE_S)
+            assert quiet.started.wait(TIMEOUT_S)
             assert "A turn is running" in ask(gateway, "/status", **where).text
             assert "/undo has to wait" in ask(gateway, "/undo", **where).text
             assert "Stopping" in ask(gateway, "/stop", **where).text
             with pytest.raises(openai.ConflictError):
-                running.result(PATIENCE_S)
+                running.result(TIMEOUT_S)
 
 
 def test_words_that_were_taken_along_to_a_new_conversation_name_that_one(gateway: Gateway) -> None:
@@ -342,13 +342,13 @@ def test_words_that_were_taken_along_to_a_new_conversation_name_that_one(gateway
     gateway.world.play(silence(quiet, after="Half ", then="of it"), say("two"))
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(ask, gateway, "one", name="A")
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         second = pool.submit(ask, gateway, "two", name="A")
         eventually(lambda: gateway.services.queued_count() == 1, "the second waits")
         new = ask(gateway, "/new", name="A")
-        assert second.result(PATIENCE_S) == ("two", new.session_id)
+        assert second.result(TIMEOUT_S) == ("two", new.session_id)
         with pytest.raises(openai.ConflictError):
-            first.result(PATIENCE_S)
+            first.result(TIMEOUT_S)
 
 
 def test_a_response_that_is_being_given_can_be_followed_by_the_command_that_stops_it(
@@ -358,7 +358,7 @@ def test_a_response_that_is_being_given_can_be_followed_by_the_command_that_stop
     gateway.world.play(silence(quiet, after="Half ", then="of it"))
     stream = respond(gateway, "one", stream=True)
     running = next(iter(stream)).response
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     assert "Stopping" in respond(gateway, "/stop", running.id).output_text
     assert [event.type for event in stream][-1] == "response.failed"
 
@@ -371,7 +371,7 @@ def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
     gateway.world.play(asking, say("so be it"))
     stream = respond(gateway, "one", stream=True)
     running = next(iter(stream)).response
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(respond, gateway, "/steer two", running.id)
         agents = gateway.services.turns.running_agents()
@@ -380,8 +380,8 @@ def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
         )
         quiet.release()
         assert [event.type for event in stream][-1] == "response.completed"
-        assert second.result(PATIENCE_S).output_text == "The running turn took this message up."
-    assert gateway.world.model.asked[-1].json["messages"][-1]["content"] == "two"
+        assert second.result(TIMEOUT_S).output_text == "The running turn took this message up."
+    assert gateway.world.model.model_requests[-1].json["messages"][-1]["content"] == "two"
 
 
 def test_who_shares_a_conversation_may_leave_it_while_it_is_at_work(gateway: Gateway) -> None:
@@ -393,8 +393,8 @@ def test_who_shares_a_conversation_may_leave_it_while_it_is_at_work(gateway: Gat
     gateway.world.play(silence(quiet, then="done"))
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(ask, gateway, "two", name="A")
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         assert ask(gateway, f"/resume {other}", name="B").session_id == other
         assert "/resume has to wait" in ask(gateway, f"/resume {other}", name="A").text
         quiet.release()
-        assert running.result(PATIENCE_S).text == "done"
+        assert running.result(TIMEOUT_S).text == "done"

@@ -16,7 +16,7 @@ from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_cli import plugins
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import meta, outbox, sessions, turns
-from tests.gateway.living import PATIENCE_S, Inside, World
+from tests.gateway.living import TIMEOUT_S, Inside, World
 from tests.support.clients import openai
 from tests.support.faults import eventually
 
@@ -42,7 +42,7 @@ class Gateway(Inside):
             base_url=adapter.url,
             api_key=TOKEN,
             max_retries=0,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             # There is no TLS, and reading the certificates of the world takes long.
             http_client=openai.DefaultHttpxClient(verify=False),
         )
@@ -189,7 +189,7 @@ def test_a_repeat_gets_the_first_answer_also_when_its_model_is_gone(world: World
             with pytest.raises(openai.NotFoundError) as caught:
                 ask(gateway, "k-2")
             assert caught.value.code == "model_not_found"
-    assert len(world.model.asked) == 1
+    assert len(world.model.model_requests) == 1
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
@@ -201,7 +201,7 @@ def test_a_repeat_is_told_that_its_answer_was_deleted(gateway: Gateway, stream: 
     with pytest.raises(openai.APIStatusError) as caught:
         gateway.ask("pay", extra_headers=key, stream=stream)
     assert (caught.value.status_code, caught.value.code) == (410, "answer_deleted")
-    assert len(gateway.world.model.asked) == 1
+    assert len(gateway.world.model.model_requests) == 1
 
 
 @pytest.mark.parametrize("said", ["pay", "/title Invoices"])
@@ -303,7 +303,7 @@ def test_work_beside_is_refused_where_its_result_would_reach_nobody(gateway: Gat
     said = [text(gateway.ask("/background count", extra_headers=keyed("k-1"))) for _ in range(2)]
     assert said[0] == said[1]
     assert "needs a chat to deliver" in said[0]
-    assert gateway.world.model.asked == []
+    assert gateway.world.model.model_requests == []
     assert gateway.store.read(turns.still_open) == []
 
 
@@ -321,13 +321,13 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
     gateway.world.play(replace(call("terminal", command="true"), quiet=quiet), say("so be it"))
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(lambda: text(gateway.ask("one", extra_headers=_NOTES)))
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         second = pool.submit(lambda: text(gateway.ask("/steer two", extra_headers=_NOTES)))
         (agent,) = gateway.services.turns.running_agents().values()
         eventually(lambda: bool(agent._runner._steers), "what is to be said")
         quiet.release()
-        assert first.result(PATIENCE_S) == "so be it"
-        assert second.result(PATIENCE_S) == "The running turn took this message up."
+        assert first.result(TIMEOUT_S) == "so be it"
+        assert second.result(TIMEOUT_S) == "The running turn took this message up."
 
 
 def test_requests_by_name_and_by_id_are_answered_in_the_order_in_which_they_came(
@@ -341,16 +341,16 @@ def test_requests_by_name_and_by_id_are_answered_in_the_order_in_which_they_came
     gateway.world.play(silence(quiet, then="the first"))
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(gateway.ask, "one", extra_headers=_NOTES)]
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         for number, (words, where) in enumerate(
             [("two", by_id), ("three", _NOTES), ("four", by_id)], 1
         ):
             asked.append(pool.submit(gateway.ask, words, extra_headers=where))
             eventually(lambda number=number: gateway.services.queued_count() == number)
         quiet.release()
-        assert text(asked[0].result(PATIENCE_S)) == "the first"
+        assert text(asked[0].result(TIMEOUT_S)) == "the first"
         for one in asked[1:]:
-            one.result(PATIENCE_S)
+            one.result(TIMEOUT_S)
     assert [one for one in said(gateway) if "\n" not in one] == [
         *("zero", "one", "the first", "two", "three", "four")
     ]
@@ -374,11 +374,11 @@ def test_a_picture_that_a_turn_cannot_be_told_is_answered_on_its_request(gateway
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(lambda: text(gateway.ask("first", extra_headers=_NOTES)))
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         second = pool.submit(show)
         eventually(lambda: gateway.services.queued_count() == 1, "the picture waits")
         quiet.release()
-        assert (first.result(PATIENCE_S), second.result(PATIENCE_S)) == ("one", "two")
+        assert (first.result(TIMEOUT_S), second.result(TIMEOUT_S)) == ("one", "two")
 
 
 @pytest.mark.parametrize("said", ["hello", "/queue hello", "/steer hello", "/retry"])
@@ -388,12 +388,12 @@ def test_a_model_that_is_asked_for_with_a_command_answers_what_it_says(
     gateway.world.model.models = {"scripted": {}, "another": {}}
     for words in ("/model another", "one"):
         gateway.ask(words, extra_headers=_NOTES)
-    assert gateway.world.model.asked[-1].json["model"] == "another"
+    assert gateway.world.model.model_requests[-1].json["model"] == "another"
     messages: Any = [{"role": "user", "content": said}]
     gateway.client.chat.completions.create(
         model="scripted", messages=messages, extra_headers=_NOTES
     )
-    assert gateway.world.model.asked[-1].json["model"] == "scripted"
+    assert gateway.world.model.model_requests[-1].json["model"] == "scripted"
 
 
 def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again(
@@ -406,7 +406,7 @@ def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again
     with Gateway(world) as gateway, ThreadPoolExecutor(1) as pool:
         _dawdling.begun.clear()
         first = pool.submit(lambda: text(gateway.ask("/dawdle", extra_headers=keyed("k-1"))))
-        assert _dawdling.begun.wait(PATIENCE_S)
+        assert _dawdling.begun.wait(TIMEOUT_S)
         for said, stream in product(("/dawdle", "other words"), (False, True)):
             with pytest.raises(openai.ConflictError) as caught:
                 gateway.ask(said, extra_headers=keyed("k-1"), stream=stream)
@@ -419,7 +419,7 @@ def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again
             messages=[{"role": "user", "content": "/dawdle"}],
             extra_headers=keyed("k-1"),
         )
-        assert text(again) == first.result(PATIENCE_S) == "That took a while."
+        assert text(again) == first.result(TIMEOUT_S) == "That took a while."
 
 
 class _Dawdling:
@@ -433,7 +433,7 @@ _dawdling = _Dawdling()
 
 def dawdle(_argument: str) -> str:
     _dawdling.begun.set()
-    assert _dawdling.over.wait(PATIENCE_S)
+    assert _dawdling.over.wait(TIMEOUT_S)
     return "That took a while."
 
 
@@ -441,7 +441,7 @@ def test_a_client_that_hangs_up_stops_its_turn(gateway: Gateway) -> None:
     quiet = Quiet()
     gateway.world.play(Step(chunks=("So",), quiet=quiet))
     stream = gateway.ask("long", stream=True)
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     turn_id = stream.response.headers["x-hermes-turn-id"]
     stream.close()
     services = gateway.runner._services
@@ -450,7 +450,7 @@ def test_a_client_that_hangs_up_stops_its_turn(gateway: Gateway) -> None:
 
 
 def test_sixteen_clients_at_once_each_get_their_own_answer(gateway: Gateway) -> None:
-    everybody = threading.Barrier(16, timeout=PATIENCE_S)
+    everybody = threading.Barrier(16, timeout=TIMEOUT_S)
 
     def work(number: int) -> str:
         everybody.wait()
@@ -469,7 +469,9 @@ def test_who_gets_a_whole_answer_is_not_asked_in_between(
     world.play(call("clarify", question="Which one?"), say("I took the red one."))
     answer = gateway.ask("choose", extra_headers=headers)
     assert answer.choices[0].message.content == "I took the red one."
-    assert "No one can answer questions here." in str(world.model.asked[-1].json["messages"][-1])
+    assert "No one can answer questions here." in str(
+        world.model.model_requests[-1].json["messages"][-1]
+    )
 
 
 def test_what_a_named_stream_asks_is_answered_by_another_request(

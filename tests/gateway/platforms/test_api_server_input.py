@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S
 from tests.gateway.platforms.test_api_server import PIXEL, TOKEN, Server, serving, user
 from tests.support.clients import openai
 from tests.support.examples import examples
@@ -191,7 +191,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 def test_a_body_that_is_still_on_its_way_when_the_gateway_stops_is_to_be_sent_again(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
         connection.sendall(
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
             + f"Authorization: Bearer {TOKEN}\r\nContent-Length: 10\r\n\r\n".encode()
@@ -206,7 +206,7 @@ def test_a_body_that_is_still_on_its_way_when_the_gateway_stops_is_to_be_sent_ag
 
 def raw(server: Server, headers: bytes, rest: bytes = b"") -> bytes:
     """What comes back for a request that no client would make, until the connection is closed."""
-    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
         connection.sendall(
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             + f"Authorization: Bearer {TOKEN}\r\n".encode()
@@ -219,7 +219,7 @@ def raw(server: Server, headers: bytes, rest: bytes = b"") -> bytes:
 
 @pytest.mark.parametrize("junk", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00"])
 def test_junk_on_the_wire_harms_nobody(server: Server, junk: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as connection:
         connection.sendall(junk)
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(65536):

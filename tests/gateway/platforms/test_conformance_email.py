@@ -76,7 +76,7 @@ class EmailWorld(World):
         ):
             self._server.deliver(odd, self._bot)
 
-    def shown(self) -> list[str]:
+    def visible_texts(self) -> list[str]:
         return [_text(mail) for mail in self._mails()]
 
     def files(self) -> list[bytes]:

@@ -77,7 +77,7 @@ class MatrixWorld(World):
         self._say({"msgtype": "m.file", "body": "no file", "url": "mxc://nowhere"})
         self._say({"of": ["next", "year"]}, kind="test.something.new")
 
-    def shown(self) -> list[str]:
+    def visible_texts(self) -> list[str]:
         texts: dict[str, str] = {}
         for event in self._events():
             content = event["content"]

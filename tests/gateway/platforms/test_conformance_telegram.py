@@ -66,7 +66,7 @@ class TelegramWorld(World):
         world.tell("something_new", {"of": ["next", "year"]})
         world.deliver({"new_chat_title": "a title"})
 
-    def shown(self) -> list[str]:
+    def visible_texts(self) -> list[str]:
         return self.api.world.replies()
 
     def typed(self) -> int:

@@ -15,7 +15,7 @@ from gateway.platforms.email.mailbox import Mailbox
 from gateway.platforms.email.manifest import EmailSettings
 from hermes_core.errors import StoreError
 from tests.gateway.platforms.mailing import ANN, Bot, bot, flags, name, running, server, write
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S
 from tests.gateway.servers.mail import (
     DOMAIN,
     PASSWORD,
@@ -300,10 +300,10 @@ def test_mail_that_comes_with_the_go_ahead_is_noticed_at_once(name: str) -> None
         mailbox = Mailbox(settings)
         waiting = threading.Thread(target=mailbox.wait, args=(threading.Event(),), daemon=True)
         waiting.start()
-        waiting.join(PATIENCE_S)
+        waiting.join(TIMEOUT_S)
         assert not waiting.is_alive()
         mailbox.close()
-        serving.join(PATIENCE_S)
+        serving.join(TIMEOUT_S)
 
 
 # -- what is not answered ---------------------------------------------------------------------------

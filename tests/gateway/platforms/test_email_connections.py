@@ -19,7 +19,7 @@ from gateway.platforms.email.adapter import EmailAdapter
 from gateway.platforms.email.mailbox import Mailbox
 from gateway.platforms.email.manifest import EmailSettings
 from gateway.platforms.testing.network import Proxy
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S, ScriptedIngress
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S, ScriptedIngress
 from tests.gateway.servers.mail import DOMAIN, MailServer, mail_server, needs_dovecot
 from tests.support.faults import eventually
 
@@ -28,18 +28,18 @@ from tests.support.faults import eventually
 def served(serve: Callable[[socket.socket], None]) -> Generator[int]:
     """A server of one connection, on a port of its own."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(PATIENCE_S)
+        listening.settimeout(TIMEOUT_S)
 
         def run() -> None:
             connection, _ = listening.accept()
             with connection:
-                connection.settimeout(PATIENCE_S)
+                connection.settimeout(TIMEOUT_S)
                 serve(connection)
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         yield listening.getsockname()[1]
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()
 
 
@@ -131,7 +131,7 @@ def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
             stream.write(b"354 go on\r\n")
             received.extend(stream.read(1 << 16))
             begun.set()
-            assert given_up.wait(PATIENCE_S)
+            assert given_up.wait(TIMEOUT_S)
             while piece := stream.read(1 << 16):
                 received.extend(piece)
 
@@ -141,7 +141,7 @@ def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
         mail.set_content(("y" * 70 + "\n") * 300_000)  # more than the system takes in for somebody
         known = settings(smtp_port=port)
         sending = asyncio.create_task(post.deliver(known, mail, "ann@people.test"))
-        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+        assert await asyncio.to_thread(begun.wait, TIMEOUT_S)
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
         given_up.set()

@@ -10,7 +10,7 @@ from gateway.platforms.base import PlatformError
 from gateway.platforms.email import watch
 from gateway.platforms.email.compose import message_id
 from tests.gateway.platforms.mailing import ANN, Bot, bot, flags, name, running, server, write
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S
 from tests.gateway.servers.mail import (
     DOMAIN,
     PASSWORD,
@@ -56,7 +56,7 @@ def test_after_a_lost_answer_the_mailbox_says_whether_a_mail_was_sent(
 def test_a_copy_that_is_on_its_way_is_waited_for(
     server: MailServer, tmp_path: Path, name: str
 ) -> None:
-    with bot(server, tmp_path, name, find_sent_s=PATIENCE_S) as it:
+    with bot(server, tmp_path, name, find_sent_s=TIMEOUT_S) as it:
         it.stop()
         wanted = message_id("late", DOMAIN)
         copy = letter(it.address, ANN, message_id="<replaced@mail.test>")
@@ -206,7 +206,7 @@ def test_a_mail_that_the_server_cannot_give_keeps_nobody_behind_it_waiting_for_e
         _break_newest(server, name)
         for _ in range(3):
             it.start()
-            assert not it.lost.get(timeout=PATIENCE_S).is_fatal, "nobody is behind it"
+            assert not it.lost.get(timeout=TIMEOUT_S).is_fatal, "nobody is behind it"
             it.stop()
         write(server, it, "3")
         it.start()
@@ -227,7 +227,7 @@ def test_a_mail_that_the_server_cannot_give_after_it_numbered_anew_keeps_nobody_
         server.change_uidvalidity(name)
         for _ in range(2):
             it.start()
-            assert not it.lost.get(timeout=PATIENCE_S).is_fatal
+            assert not it.lost.get(timeout=TIMEOUT_S).is_fatal
             it.stop()
         it.start()
         assert it.ingress.wait_for(2)[-1].text.endswith("3")
@@ -243,7 +243,7 @@ def test_a_mail_that_the_server_could_not_give_for_a_while_comes_in_its_place(
         write(server, it, "2")
         for _ in range(3):
             it.start()
-            it.lost.get(timeout=PATIENCE_S)
+            it.lost.get(timeout=TIMEOUT_S)
             it.stop()
         _mails(server, name)[0].chmod(0o600)
         it.start()
@@ -256,13 +256,13 @@ def test_a_server_that_restarts_is_reported_and_nothing_is_lost(tmp_path: Path, 
         write(server, it, "1")
         it.ingress.wait_for(1)
         server.restart_imap()
-        assert not it.lost.get(timeout=PATIENCE_S).is_fatal
+        assert not it.lost.get(timeout=TIMEOUT_S).is_fatal
         write(server, it, "2")
         it.stop()
         it.start()
         it.ingress.wait_for(2)
         server.stop_imap()
-        it.lost.get(timeout=PATIENCE_S)
+        it.lost.get(timeout=TIMEOUT_S)
         with pytest.raises(PlatformError) as caught:
             it.start()
         assert not caught.value.is_fatal
@@ -333,7 +333,7 @@ def test_a_password_that_is_changed_meanwhile_loses_no_reply(
     with bot(server, tmp_path, name) as it:
         server.faults.login = "535 5.7.8 Authentication failed"
         assert it.send(ANN, "Hello", key="k").error_kind == "network"
-        assert it.lost.get(timeout=PATIENCE_S).is_fatal
+        assert it.lost.get(timeout=TIMEOUT_S).is_fatal
 
 
 def test_a_password_may_have_any_letters(tmp_path: Path, name: str) -> None:

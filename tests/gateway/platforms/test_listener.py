@@ -13,7 +13,7 @@ import pytest
 
 import gateway.platforms.listener as listener
 from hermes_core import log
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S
 from tests.gateway.platforms.test_api_server import Server, ask, serving
 
 _BEGINNING = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -26,7 +26,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def dial(server: Server, *data: bytes) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", server.port), PATIENCE_S)
+    connection = socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
     for one in data:
         connection.sendall(one)
     return connection

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.platforms.testing.network import Proxy
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 class Echo(socketserver.ThreadingTCPServer):
@@ -29,7 +29,7 @@ class Echo(socketserver.ThreadingTCPServer):
 
     def wait_for(self, line: bytes) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: line in self.heard, PATIENCE_S)
+            assert self.changed.wait_for(lambda: line in self.heard, TIMEOUT_S)
 
 
 class EchoLines(socketserver.StreamRequestHandler):
@@ -50,7 +50,7 @@ def server() -> Iterator[Echo]:
         thread.start()
         yield made
         made.shutdown()
-        thread.join(PATIENCE_S)
+        thread.join(TIMEOUT_S)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def proxy(server: Echo) -> Iterator[Proxy]:
 
 @contextlib.contextmanager
 def connected(proxy: Proxy) -> Generator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", proxy.port), PATIENCE_S) as made:
+    with socket.create_connection(("127.0.0.1", proxy.port), TIMEOUT_S) as made:
         yield made
 
 
@@ -135,7 +135,7 @@ def test_nothing_leaves_a_black_hole_until_it_is_healed(proxy: Proxy, server: Ec
         with pytest.raises(TimeoutError):
             link.recv(1)
         assert server.heard == [b"a\n"]
-        link.settimeout(PATIENCE_S)
+        link.settimeout(TIMEOUT_S)
         proxy.heal()
         assert receive(link, 2) == b"b\n"
         assert ask(other, b"c\n") == b"c\n"
@@ -210,7 +210,7 @@ def test_it_runs_as_a_process(server: Echo):
     ) as process:
         assert process.stdin and process.stdout
         port = int(process.stdout.readline().rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as link:
+        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as link:
             assert ask(link, b"a\n") == b"a\n"
             for line, answer in [("cut", "done"), ("explode", "There is no fault 'explode'.")]:
                 process.stdin.write(f"{line}\n")
@@ -218,4 +218,4 @@ def test_it_runs_as_a_process(server: Echo):
                 assert process.stdout.readline().strip() == answer
             assert_is_broken(link)
         process.stdin.close()
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0

@@ -8,7 +8,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_state.ledger import outbox
 from hermes_state.values import OutboundPart
-from tests.gateway.living import PATIENCE_S, Inside, World
+from tests.gateway.living import TIMEOUT_S, Inside, World
 from tests.gateway.servers.telegram import ANNA, NAME, BotApi
 
 OLD, NEW = -77, -1_000_077
@@ -38,7 +38,7 @@ class Gateway(Inside):
 
     def answers(self, chat: int, count: int) -> list[str]:
         """Wait until the chat has so many messages of ours; all of them."""
-        self.api.world.wait_for(lambda: len(self.api.world.replies(chat)) >= count, PATIENCE_S)
+        self.api.world.wait_for(lambda: len(self.api.world.replies(chat)) >= count, TIMEOUT_S)
         return self.api.world.replies(chat)
 
     def shown(self, chat: int, text: str) -> int:
@@ -47,7 +47,7 @@ class Gateway(Inside):
         def found() -> list[int]:
             return [one.id for one in self.api.world.shown(chat) if one.text.startswith(text)]
 
-        self.api.world.wait_for(found, PATIENCE_S)
+        self.api.world.wait_for(found, TIMEOUT_S)
         return found()[-1]
 
     def asked(self) -> list[str]:
@@ -124,7 +124,7 @@ def test_a_reply_to_a_chat_that_moved_unnoticed_arrives_once_in_the_new_one(
     with talking(world, api) as gateway:
         world.play(silence(quiet, then="late"))
         asked = gateway.ask("second", OLD)
-        assert quiet.begun.wait(PATIENCE_S)
+        assert quiet.started.wait(TIMEOUT_S)
         api.world.upgrade(OLD, NEW, is_told=False)
         while api.world.write("not for the bot, but with its number", chat=NEW) < asked:
             pass

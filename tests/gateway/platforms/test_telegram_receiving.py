@@ -20,7 +20,7 @@ from gateway.platforms.base import MessageEvent, PlatformError, Receipt
 from gateway.platforms.telegram import polling
 from hermes_core import clock
 from hermes_core.errors import StoreBusyError
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S
 from tests.gateway.platforms.telegram_bot import Ingress, running, unconnected
 from tests.gateway.servers.ports import free_port
 from tests.gateway.servers.telegram import ANNA, BEN, BotApi, Cut, Fail, Hold
@@ -136,7 +136,7 @@ class _Slow(Ingress):
         if event.text == self._text:
             self.arrivals.append(event.message_id)
             self._tell()
-            await asyncio.to_thread(self.go_on.wait, PATIENCE_S)
+            await asyncio.to_thread(self.go_on.wait, TIMEOUT_S)
             self.arrivals.remove(event.message_id)
         return await super().accept(event)
 

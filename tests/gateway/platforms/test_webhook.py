@@ -25,7 +25,7 @@ from gateway.platforms.webhook.adapter import WebhookAdapter
 from gateway.platforms.webhook.manifest import MANIFEST, WebhookSettings
 from hermes_core import clock
 from hermes_core.errors import StoreFullError
-from tests.gateway.platforms.scripted_ingress import PATIENCE_S, Loop, ScriptedIngress, connected
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S, Loop, ScriptedIngress, connected
 
 SECRET = "a secret of the tests"
 NOW = 1_800_000_000.0
@@ -79,7 +79,7 @@ def serving(hooks: dict[str, Any], **settings: Any) -> Generator[Server]:
     with (
         clock.reading(lambda: NOW),
         connected(adapter, ingress) as loop,
-        httpx2.Client(timeout=PATIENCE_S) as client,
+        httpx2.Client(timeout=TIMEOUT_S) as client,
     ):
         yield Server(ingress, adapter, loop, client)
 
@@ -335,7 +335,7 @@ class Receiver:
                 yield self
             finally:
                 server.shutdown()
-                thread.join(PATIENCE_S)
+                thread.join(TIMEOUT_S)
 
 
 def test_a_reply_is_posted_signed_and_under_the_name_of_its_piece() -> None:

@@ -7,7 +7,7 @@ import httpx2
 from gateway.platforms.webhook import signature
 from gateway.platforms.webhook.adapter import WebhookAdapter
 from hermes_agent.testing.scripted import call, say
-from tests.gateway.living import PATIENCE_S, Inside, World
+from tests.gateway.living import TIMEOUT_S, Inside, World
 from tests.gateway.platforms.test_webhook import SECRET, Receiver
 
 _TABLE = """
@@ -46,7 +46,7 @@ def test_a_delivery_is_answered_where_the_hook_says_and_once(world: World) -> No
         world.play(say("It was the linker."))
         with Gateway(world) as gateway:
             assert gateway.deliver("d-1").json()["is_new"]
-            assert receiver.arrived.acquire(timeout=PATIENCE_S)
+            assert receiver.arrived.acquire(timeout=TIMEOUT_S)
             assert not gateway.deliver("d-1").json()["is_new"]
         with Gateway(world) as gateway:
             assert not gateway.deliver("d-1").json()["is_new"]

@@ -38,7 +38,7 @@ from tests.support.faults import eventually
 
 DOMAIN = "mail.test"
 PASSWORD = "correct-horse"
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 DOVECOT = shutil.which("dovecot") or shutil.which("dovecot", path="/usr/sbin")
 IS_MISSING = DOVECOT is None and "CI" not in os.environ
@@ -186,7 +186,7 @@ class MailServer:
         """Until somebody listens there; the kernel, not a clock, says so."""
         process = self._process
         assert process is not None
-        for _ in range(int(PATIENCE_S * 100)):
+        for _ in range(int(TIMEOUT_S * 100)):
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 return
@@ -204,7 +204,7 @@ class MailServer:
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):  # all of them may have ended already
                 os.killpg(process.pid, number)
-            process.wait(PATIENCE_S)
+            process.wait(TIMEOUT_S)
         eventually(lambda: all(map(_is_free, (self.imap_port, self.imaps_port, self._lmtp_port))))
 
     def restart_imap(self) -> None:
@@ -275,7 +275,7 @@ class MailServer:
             return sum(to == address for to, _ in self.sent) >= count
 
         with self._news:
-            if not self._news.wait_for(there, PATIENCE_S):
+            if not self._news.wait_for(there, TIMEOUT_S):
                 raise TimeoutError(f"{address} did not get {count} mails.")
         return self.mails_to(address)
 

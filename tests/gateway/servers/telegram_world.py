@@ -16,7 +16,7 @@ from hermes_core import clock
 
 Json = dict[str, Any]
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 """How long `wait_for` waits for what a test expects."""
 
 _COMMAND = re.compile(r"(?<!\S)/[A-Za-z0-9_]{1,32}(?:@[A-Za-z0-9_]{3,32})?")
@@ -236,7 +236,7 @@ class World:
         """What the bot wrote into a chat."""
         return [one.text for one in self.shown(chat, thread=thread) if one.is_bot]
 
-    def wait_for(self, is_so: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+    def wait_for(self, is_so: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
         """Wait until something has become so; raises TimeoutError."""
         with self.changed:
             if not self.changed.wait_for(is_so, timeout_s):

@@ -49,7 +49,7 @@ class LoopbackWorld(World):
         for odd in (None, [1, 2], "text", {"chat": 5}, {"chat": self.chat, "text": None}, {}):
             self.server.deliver(odd)
 
-    def shown(self) -> list[str]:
+    def visible_texts(self) -> list[str]:
         return [one.text for one in self.server.shown(self.chat)]
 
     def typed(self) -> int:

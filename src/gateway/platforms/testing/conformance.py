@@ -467,11 +467,11 @@ def _document(size: int) -> str:
 
 
 def _words(world: World) -> list[str]:
-    return re.findall(r"w\d+", "\n".join(world.shown()))
+    return re.findall(r"w\d+", "\n".join(world.visible_texts()))
 
 
 def _count(world: World, text: str) -> int:
-    return sum(text in message for message in world.shown())
+    return sum(text in message for message in world.visible_texts())
 
 
 def _has(world: World, text: str) -> bool:

@@ -255,7 +255,7 @@ class Host:
         end = time.monotonic() + self._world.patience_s
         while not met():
             if time.monotonic() > end:
-                raise TimeoutError(f"{what} did not happen. The chat shows {self._world.shown()}.")
+                raise TimeoutError(f"{what} did not happen: {self._world.visible_texts()}")
             threading.Event().wait(_GLANCE_S)
 
     def send_when_connected(self, text: str, key: str) -> SendResult:

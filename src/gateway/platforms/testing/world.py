@@ -64,7 +64,7 @@ class World(ABC):
     # What the person sees.
 
     @abstractmethod
-    def shown(self) -> list[str]:
+    def visible_texts(self) -> list[str]:
         """The texts of the gateway's messages in the chat, oldest first, as they read now."""
 
     def typed(self) -> int:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.testing.scripted import PATIENCE_S, Quiet, Script, ScriptedModel, silence
+from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, Script, ScriptedModel, silence
 from hermes_agent.turn.events import Event, Notice, TextDelta
 from hermes_agent.turn.stop import Stop
-from hermes_cli.chat.exchange import Exchange, status_of
-from hermes_cli.chat.parts import Parts, Wishes
+from hermes_cli.chat.resources import ChatOptions, ChatResources
+from hermes_cli.chat.surface import ChatSurface, status_of
 from hermes_core.errors import StoreError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
@@ -32,9 +32,9 @@ class Chat:
         self.model = ScriptedModel(script)
         assembly = make_assembly(home, store, Host(self.model))
         app: Any = SimpleNamespace(home=home)
-        parts = Parts(app, Wishes(workspace=home.root), store, assembly, "")
+        parts = ChatResources(app, ChatOptions(workspace=home.root), store, assembly, "")
         self.shown: list[Event] = []
-        self.exchange = Exchange(parts, session_id, self.shown.append, can_ask=False)
+        self.exchange = ChatSurface(parts, session_id, self.shown.append, can_ask=False)
 
     def ask(self, text: str, stop: Stop | None = None) -> dict[str, Any]:
         return self.exchange.answer(text, stop=stop or Stop())
@@ -88,9 +88,9 @@ def test_a_stop_while_an_earlier_turn_runs_stops_both(
     quiet, stop = Quiet(), Stop()
     chat = make_chat([silence(quiet)], "s")
     thread, results = chat.ask_beside("the second", stop)
-    assert quiet.begun.wait(PATIENCE_S)
+    assert quiet.started.wait(TIMEOUT_S)
     stop.set()
-    thread.join(PATIENCE_S)
+    thread.join(TIMEOUT_S)
     assert status_of(results[0]) == 130
     eventually(lambda: not chat.exchange.is_unfinished())
     states = [row["state"] for row in store.read(turns.of_session, "s")]

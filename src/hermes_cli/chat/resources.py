@@ -1,4 +1,4 @@
-"""What a chat is made of, from the settings and the command line: model, tools, store, conversation."""
+"""Resources of a chat, from the settings and the command line: model, tools, store, conversation."""
 
 import sys
 from dataclasses import dataclass, field
@@ -22,41 +22,43 @@ SOURCE = "cli"
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the command line asks for."""
+class ChatOptions:
+    """Options of the command line."""
 
     query: str | None = None
-    continues: bool = False
+    continue_last: bool = False
     resume: str | None = None
     model: str = ""
     workspace: Path | None = None
     pull: bool = False
-    """Fetch the embedded model without asking, when there is nobody else to ask."""
+    """Download the embedded model without asking if no other model is available."""
 
     def check(self) -> None:
-        """Raise UsageError for what cannot be done."""
+        """Raise UsageError for options that cannot be used."""
         if self.workspace is not None and not self.workspace.is_dir():
-            raise UsageError(f"{self.workspace} is no folder.", fix="Make it, or name another.")
-        if self.continues and self.resume is not None:
-            raise UsageError("--continue and --resume exclude each other.", fix="Give one of them.")
+            raise UsageError(
+                f"Folder {self.workspace} does not exist.", fix="Create it, or choose another."
+            )
+        if self.continue_last and self.resume is not None:
+            raise UsageError("--continue and --resume cannot be combined.", fix="Use one of them.")
 
 
 @dataclass
-class Parts:
-    """What the conversations of one chat share, and how one is opened."""
+class ChatResources:
+    """Model, tools and store that the conversations of one chat share."""
 
     app: App
-    wishes: Wishes
+    options: ChatOptions
     store: SessionDB
     assembly: Assembly
     model_name: str
-    """What the person calls the model; empty: the one that the settings give."""
+    """The model as the user named it; empty: the one from the settings."""
     folders_lost: list[str] = field(default_factory=list[str])
-    """Folders of resumed conversations that are not there any more."""
+    """Folders of resumed conversations that no longer exist."""
 
     @property
     def workspace(self) -> Path:
-        return self.wishes.workspace or Path.cwd()
+        return self.options.workspace or Path.cwd()
 
     @property
     def finding(self) -> Finding:
@@ -65,17 +67,17 @@ class Parts:
 
     @property
     def findings(self) -> list[Finding]:
-        """All models that were found."""
+        """Return all models that were found."""
         return self.assembly.registry().discovery.found()
 
     def use_model(self, name: str) -> SharedModel:
-        """Have another model answer from now on."""
+        """Switch to another model."""
         model = self.assembly.model(name)
         self.model_name = name
         return model
 
     def reopen(self, session_id: str) -> None:
-        """Open a conversation that was there before again, and work where the person wants it."""
+        """Reopen a stored conversation, in the folder that the user chose."""
         row = self.store.read(sessions.find, session_id)
         if row is None:
             return
@@ -84,14 +86,14 @@ class Parts:
         is_lost = bool(row["cwd"]) and not Path(row["cwd"]).is_dir()
         if is_lost:
             self.folders_lost.append(row["cwd"])
-        if self.wishes.workspace is not None or is_lost:
+        if self.options.workspace is not None or is_lost:
             self.store.write(sessions.change, session_id, cwd=str(self.workspace))
 
-    def wanted_session(self) -> str | None:
-        """The session that the command line asks for; None: a new one."""
-        if self.wishes.resume is not None:
-            return self.store.read(lineage.tip, chosen(self.store, self.wishes.resume))
-        if not self.wishes.continues:
+    def session_to_open(self) -> str | None:
+        """Return the session that the command line names; None: a new one."""
+        if self.options.resume is not None:
+            return self.store.read(lineage.tip, chosen(self.store, self.options.resume))
+        if not self.options.continue_last:
             return None
         latest = self.store.list_sessions_rich(limit=1, source=SOURCE)
         if not latest:
@@ -101,38 +103,40 @@ class Parts:
         return latest[0]["id"]
 
     def close(self) -> None:
-        """Let go of models and store."""
+        """Release models and store."""
         self.assembly.close()
         self.store.close()
 
 
-def gather(app: App, wishes: Wishes, store: SessionDB, *, titles: bool = True) -> Parts:
-    """Put together what a chat takes; raises ModelMissingError when there is nobody to ask."""
+def open_resources(
+    app: App, options: ChatOptions, store: SessionDB, *, titles: bool = True
+) -> ChatResources:
+    """Open the resources of a chat. Raises ModelMissingError when there is no model."""
     log.set_up(app.home.logs, app.settings.log.level)
     settings = app.settings
     if not titles:
         agent = msgspec.structs.replace(settings.agent, titles=False)
         settings = msgspec.structs.replace(settings, agent=agent)
     assembly = Assembly(app.home, settings, store, plugins)
-    _find_model(app, assembly, wishes)
-    return Parts(app, wishes, store, assembly, wishes.model)
+    _find_model(app, assembly, options)
+    return ChatResources(app, options, store, assembly, options.model)
 
 
-def _find_model(app: App, assembly: Assembly, wishes: Wishes) -> None:
-    """Make sure that there is a model, fetched first when that is wished or agreed to."""
+def _find_model(app: App, assembly: Assembly, options: ChatOptions) -> None:
+    """Make sure that there is a model; download one if the user asked for or confirmed that."""
     try:
-        assembly.model(wishes.model)
+        assembly.model(options.model)
     except ModelMissingError:
         can_agree = sys.stdin.isatty() and sys.stderr.isatty()
-        is_next = assembly.registry(wishes.model).discovery.is_embedded_next
-        if not is_next or not (wishes.pull or can_agree):
+        is_next = assembly.registry(options.model).discovery.is_embedded_next
+        if not is_next or not (options.pull or can_agree):
             raise
-        _obtain(app, yes=wishes.pull)
-        assembly.model(wishes.model)
+        _obtain(app, yes=options.pull)
+        assembly.model(options.model)
 
 
 def _obtain(app: App, *, yes: bool) -> None:
-    # the catalog, hashing and archives: only for who has no model yet
+    # the catalog, hashing and archives: needed only to download a model
     from hermes_cli.commands import model_pull  # noqa: PLC0415
 
     if not yes:
@@ -143,6 +147,6 @@ def _obtain(app: App, *, yes: bool) -> None:
         model_pull.obtain(app, yes=yes)
     except click.Abort:
         raise ModelMissingError(
-            "There is no model to ask.",
-            fix="Set a key, start a local server, or fetch the small one: hermes model pull.",
+            "There is no model.",
+            fix="Set an API key, start a local server, or run: hermes model pull.",
         ) from None

@@ -1,4 +1,4 @@
-"""The engine of one chat, which is its only surface: accept a message, wait for its turn, close.
+"""The surface of `hermes chat`, with an engine of its own: accepts messages, waits for their turns.
 
 The engine runs what is accepted here, and what stands before it in the same conversation. Turns of
 other conversations are left to other processes.
@@ -21,7 +21,7 @@ from hermes_agent.turn.events import (
 )
 from hermes_agent.turn.stop import Stop
 from hermes_agent.turn.values import Outcome
-from hermes_cli.chat.parts import SOURCE, Parts
+from hermes_cli.chat.resources import SOURCE, ChatResources
 from hermes_core.errors import StoreError
 from hermes_engine.engine import Engine
 from hermes_engine.events import LogEntry, TurnQueued, TurnStarted, TurnWaiting
@@ -37,12 +37,14 @@ _POLL_INTERVAL_S = 0.05
 _ALWAYS_SHOWN = Notice | Compacted | QuestionAsked | QuestionAnswered | QuestionWithdrawn
 
 
-class Exchange:
+class ChatSurface:
     """The conversation that is open in a chat, and the turns in it."""
 
-    def __init__(self, parts: Parts, session_id: str | None, show: Sink, *, can_ask: bool) -> None:
+    def __init__(
+        self, resources: ChatResources, session_id: str | None, show: Sink, *, can_ask: bool
+    ) -> None:
         """`show` is called with the events of turns, in the threads that run them."""
-        self._parts = parts
+        self._resources = resources
         self._show = show
         self._can_ask = can_ask
         self._changed = threading.Condition()
@@ -50,22 +52,22 @@ class Exchange:
         """The turns whose reply is shown."""
         self._shows_all = False
         self._outcomes: dict[str, Outcome | None] = {}
-        """How turns of this surface ended; None: in another process."""
+        """Outcomes of turns of this surface; None: ended in another process."""
         self._problem: StoreError | None = None
         """Why a turn waits for the store."""
-        self.engine = Engine(parts.assembly, [self], adopts_abandoned=False)
+        self.engine = Engine(resources.assembly, [self], adopts_abandoned=False)
         self.session_id = ""
         self.conversation_id = ""
         self.open(session_id)
         self.engine.start()
 
     def open(self, session_id: str | None) -> None:
-        """Make a conversation the one of this chat; None: a new one."""
+        """Open a conversation in this chat; None: a new one."""
         self.engine.unsubscribe(self.conversation_id, self._receive)
         if session_id is not None:
-            self._parts.reopen(session_id)
+            self._resources.reopen(session_id)
         self.session_id = session_id or sessions.new_id()
-        self.conversation_id = self._parts.store.read(lineage.root, self.session_id)
+        self.conversation_id = self._resources.store.read(lineage.root, self.session_id)
         self.engine.subscribe(self.conversation_id, self._receive)
 
     @property
@@ -86,7 +88,7 @@ class Exchange:
         then, so that a script may send the message again.
         """
         agent = self.agent
-        is_new = self._parts.store.read(sessions.find, agent.session_id) is None
+        is_new = self._resources.store.read(sessions.find, agent.session_id) is None
         item = Input(
             SOURCE,
             agent.session_id,
@@ -116,7 +118,7 @@ class Exchange:
                 return _CANCELLED
             with self._changed:
                 self._changed.wait_for(lambda: turn_id in self._outcomes)
-        return self._outcomes[turn_id] or recorded_outcome(self._parts.store, turn_id)
+        return self._outcomes[turn_id] or recorded_outcome(self._resources.store, turn_id)
 
     def is_unfinished(self) -> bool:
         """Return whether a turn runs here, or may: one that a process which is gone has left."""
@@ -152,7 +154,7 @@ class Exchange:
     def close(self) -> None:
         """Stop the engine and release models and store."""
         self.engine.close()
-        self._parts.close()
+        self._resources.close()
 
     # -- what the engine asks of a surface -------------------------------------------------------
 
@@ -180,8 +182,8 @@ class Exchange:
     def _plan(self) -> TurnPlan:
         return TurnPlan(
             SOURCE,
-            self._parts.workspace,
-            model_name=self._parts.model_name,
+            self._resources.workspace,
+            model_name=self._resources.model_name,
             can_ask=self._can_ask,
         )
 

@@ -1,13 +1,19 @@
-"""A turn runs in a thread; meanwhile the main thread shows events, asks questions and takes signals."""
+"""The main thread of a chat: shows events, asks questions and takes signals while a turn runs."""
 
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from hermes_agent.turn.events import Event, QuestionAnswered, QuestionAsked, TurnEnded
 from hermes_agent.turn.stop import Stop
-from hermes_cli.chat.terminal import EXIT_INTERRUPTED, Done, Leaving, Terminal, Woken
+from hermes_cli.chat.terminal import (
+    EXIT_INTERRUPTED,
+    ExitRequested,
+    SignalReceived,
+    Terminal,
+    WorkDone,
+)
 from hermes_cli.chat.view import View
 from hermes_core.errors import UsageError
 from hermes_core.text import shorten_middle, visible
@@ -29,31 +35,31 @@ _ANSWERS = {
 }
 
 
-class Attendant:
-    """Stays in the main thread while something works."""
+class MainLoop:
+    """Runs in the main thread while a turn runs in another."""
 
     def __init__(self, view: View, terminal: Terminal, *, can_ask: bool) -> None:
         self.view = view
         self.terminal = terminal
         self.can_ask = can_ask
         self.stop = Stop()
-        """The stop of the last work; set when the person interrupted it."""
+        """The stop of the last turn; set when the user interrupted it."""
         self.has_ended = False
         """Whether a turn has reported its end."""
         self._settled: set[str] = set()
-        """Questions that need no answer any more."""
+        """Questions that were answered elsewhere or withdrawn."""
 
     def post(self, event: Event) -> None:
-        """Take an event of the agent; called from the threads that work."""
+        """Queue an event; called from the threads that run turns."""
         if isinstance(event, QuestionAnswered):
             self._settled.add(event.question_id)
             self.terminal.wake()
         self.terminal.items.put(event)
 
-    def attend(self, answer: Answer, work: Callable[[Stop], T]) -> T:
-        """Do the work in a thread; Ctrl-C sets the stop it is given, a second one raises Leaving.
+    def run(self, answer: Answer, work: Callable[[Stop], T]) -> T:
+        """Run `work` in a thread; Ctrl-C sets its stop, a second one raises ExitRequested.
 
-        `answer` takes the id of a question and the answer to it.
+        `answer` is called with the id of a question and the answer to it.
         """
         self.stop = stop = Stop()
         self.has_ended = False
@@ -65,17 +71,17 @@ class Attendant:
                 results.append(work(stop))
             except BaseException as error:  # noqa: BLE001 -- handed to the thread that waits
                 errors.append(error)
-            self.terminal.items.put(Done())
+            self.terminal.items.put(WorkDone())
 
         threading.Thread(target=run, name="turn", daemon=True).start()
-        while not isinstance(item := self.terminal.items.get(), Done):
-            if isinstance(item, Woken):
+        while not isinstance(item := self.terminal.items.get(), WorkDone):
+            if isinstance(item, SignalReceived):
                 self._take_signals()
             elif isinstance(item, QuestionAsked):
                 self._ask(item, answer)
             else:
                 self.has_ended = self.has_ended or isinstance(item, TurnEnded)
-                self.view.hear(item)
+                self.view.show(item)
         if errors:
             raise errors[0]
         return results[0]
@@ -83,13 +89,13 @@ class Attendant:
     def _take_signals(self) -> None:
         while (number := self.terminal.take_signal()) is not None:
             if number != signal.SIGINT:
-                raise Leaving(128 + number)
+                raise ExitRequested(128 + number)
             self._interrupt()
 
     def _interrupt(self) -> None:
-        """Interrupt the work; the second time, quit."""
+        """Interrupt the turn; the second time, quit."""
         if self.stop.is_set:
-            raise Leaving(EXIT_INTERRUPTED)
+            raise ExitRequested(EXIT_INTERRUPTED)
         self.stop.set()
 
     def _ask(self, question: QuestionAsked, give: Answer) -> None:
@@ -100,20 +106,22 @@ class Attendant:
         except KeyboardInterrupt:
             self._interrupt()
             return
-        except Leaving as leaving:
-            raise Leaving(leaving.status or EXIT_INTERRUPTED) from None  # in the middle of a turn
+        except ExitRequested as leaving:
+            raise ExitRequested(
+                leaving.status or EXIT_INTERRUPTED
+            ) from None  # in the middle of a turn
         if answer is not None:
             try:
                 give(question.question_id, answer)
                 return
             except UsageError:
-                pass  # somebody was faster
-        self.view.note("The question was settled elsewhere.")
+                pass  # already answered elsewhere
+        self.view.note("The question was answered elsewhere.")
 
     def _answer(self, question: QuestionAsked) -> str | None:
-        """Ask until there is an answer; None when the question was settled elsewhere."""
+        """Ask until there is an answer; None when it was answered elsewhere."""
         self.view.pause()
-        self.terminal.drop_typed()
+        self.terminal.discard_input()
         prompt = self._show(question)
         while True:
             typed = self.terminal.ask(prompt, lambda: question.question_id in self._settled)
@@ -121,38 +129,30 @@ class Attendant:
                 return None
             if typed.strip() == "/stop":
                 raise KeyboardInterrupt
-            if answer := understood(question, typed.strip()):
+            if answer := parse_answer(question, typed.strip()):
                 return answer
 
     def _show(self, question: QuestionAsked) -> str:
         if question.kind != "approval":
             self.view.note(question.text)
             for number, choice in enumerate(question.choices, 1):
-                self.view.plain(f"{number}. {choice}", indent=4)
+                self.view.write(f"{number}. {choice}", indent=4)
             return "answer: "
         detail = shorten_middle(visible(question.detail), _MAX_DETAIL)
         self.view.note(f"Allow this call of {question.tool_name}? {question.text}")
-        self.view.plain(detail, indent=4)
-        self.view.plain(_CHOICES)
+        self.view.write(detail, indent=4)
+        self.view.write(_CHOICES)
         return "allow? "
 
 
-def understood(question: QuestionAsked, typed: str) -> str:
-    """Return the answer that was typed; empty when it is none."""
+def parse_answer(question: QuestionAsked, typed: str) -> str:
+    """Return the answer that was typed; empty when it is not valid.
+
+    A choice may be given by its number. To an approval, any other text denies, with that reason.
+    """
     if question.kind == "approval":
-        return understood_approval(typed)
-    return understood_choice(typed, question.choices)
-
-
-def understood_approval(typed: str) -> str:
-    """Return the choice of an approval; other words deny, and are the remark."""
-    if not typed:
-        return ""
-    return _ANSWERS.get(typed.lower()) or f"deny: {typed.removeprefix('/deny').strip()}"
-
-
-def understood_choice(typed: str, choices: Sequence[str]) -> str:
-    """Return a choice by its number, or the words."""
-    if typed.isdecimal() and 1 <= int(typed) <= len(choices):
-        return choices[int(typed) - 1]
+        denial = f"deny: {typed.removeprefix('/deny').strip()}"
+        return typed and _ANSWERS.get(typed.lower(), denial)
+    if typed.isdecimal() and 1 <= int(typed) <= len(question.choices):
+        return question.choices[int(typed) - 1]
     return typed

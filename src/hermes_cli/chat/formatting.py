@@ -1,4 +1,4 @@
-"""Short words for what happens in a turn: calls of tools, times, sizes, differences."""
+"""Formats the events of a turn: tool calls, durations, sizes, diffs."""
 
 from dataclasses import dataclass
 from typing import TextIO
@@ -6,13 +6,13 @@ from typing import TextIO
 from hermes_agent.turn.events import Compacted, FellBack, Retrying, ToolEnded, Used
 from hermes_core.text import one_line, truncate, visible
 
-_LONGEST = 200
+_MAX_ERROR_LENGTH = 200
 _SHOWN_LINES = 40
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The signs in front of lines; plain ones where the output has no others."""
+    """The symbols in front of lines; ASCII where the output is not UTF-8."""
 
     done: str = "✓"
     failed: str = "✗"
@@ -27,7 +27,7 @@ class Marks:
 
 @dataclass
 class Totals:
-    """What a turn has cost so far."""
+    """Tokens and cost of a turn so far."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -43,8 +43,8 @@ class Totals:
         if event.window:
             self.share = (event.input_tokens + event.output_tokens) / event.window
 
-    def in_words(self, seconds: float) -> str:
-        """All of it on one line; nothing when no model was asked."""
+    def describe(self, seconds: float) -> str:
+        """Return the totals on one line; empty when no model was called."""
         if not self.input_tokens:
             return ""
         parts = [
@@ -60,7 +60,7 @@ class Totals:
 
 
 def duration(seconds: float) -> str:
-    """A time as a person says it."""
+    """Format a duration for people."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60:
@@ -69,22 +69,22 @@ def duration(seconds: float) -> str:
 
 
 def count(tokens: int) -> str:
-    """A number of tokens in few characters."""
+    """Format a number of tokens: 950, 1.2k, 120k."""
     if tokens < 1000:
         return str(tokens)
     return f"{tokens / 1000:.1f}k" if tokens < 100_000 else f"{tokens / 1000:.0f}k"
 
 
 def outcome(event: ToolEnded) -> str:
-    """Return how a call came out, after its name and arguments: the time, or what went wrong."""
+    """Return the duration of a call, or its error."""
     if not event.is_error:
         return duration(event.seconds)
     first = next((line for line in event.result.splitlines() if line.strip()), "failed")
-    return truncate(one_line(visible(first)), _LONGEST)
+    return truncate(one_line(visible(first)), _MAX_ERROR_LENGTH)
 
 
 def clipped_diff(diff: str) -> list[str]:
-    """The lines of a difference that are shown, and how many are not."""
+    """Return the first lines of a diff, and how many more there are."""
     lines = [line for line in visible(diff).splitlines() if not line.startswith(("---", "+++"))]
     if len(lines) <= _SHOWN_LINES:
         return lines
@@ -92,20 +92,20 @@ def clipped_diff(diff: str) -> list[str]:
 
 
 def retrying(event: Retrying) -> str:
-    """Why a call is made again, and when."""
-    when = f"again in {duration(event.delay_s)}" if event.delay_s >= 0.05 else "again"
-    return f"{one_line(event.reason)} Trying {when}."
+    """Return why and when a model call is retried."""
+    when = f" in {duration(event.delay_s)}" if event.delay_s >= 0.05 else ""
+    return f"{one_line(event.reason)} Retrying{when}."
 
 
 def fell_back(event: FellBack) -> str:
-    """Return who is asked instead."""
-    return f"{one_line(event.reason)} Asking {event.model} instead."
+    """Return why another model is used."""
+    return f"{one_line(event.reason)} Using {event.model} instead."
 
 
 def compacted(event: Compacted) -> str:
-    """Return what a compaction brought."""
+    """Return the sizes before and after a compaction."""
     return (
-        f"The conversation was shortened from {count(event.tokens_before)} to"
+        f"Compacted from {count(event.tokens_before)} to"
         f" {count(event.tokens_after)} tokens ({event.strategy}). Nothing is lost:"
-        " /expand shows the originals, /undo compress takes it back."
+        " /expand shows the originals, /undo compress undoes it."
     )
