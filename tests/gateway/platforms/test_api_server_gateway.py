@@ -404,9 +404,9 @@ def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again
     added = '    from {} import dawdle\n    ctx.command("dawdle", dawdle, description="Wait.")\n'
     init.write_text(init.read_text() + added.format(__name__))
     with Gateway(world) as gateway, ThreadPoolExecutor(1) as pool:
-        _dawdling.begun.clear()
+        _dawdling.started.clear()
         first = pool.submit(lambda: text(gateway.ask("/dawdle", extra_headers=keyed("k-1"))))
-        assert _dawdling.begun.wait(TIMEOUT_S)
+        assert _dawdling.started.wait(TIMEOUT_S)
         for said, stream in product(("/dawdle", "other words"), (False, True)):
             with pytest.raises(openai.ConflictError) as caught:
                 gateway.ask(said, extra_headers=keyed("k-1"), stream=stream)
@@ -425,14 +425,14 @@ def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again
 class _Dawdling:
     """A command that takes as long as a test wants."""
 
-    begun, over = threading.Event(), threading.Event()
+    started, over = threading.Event(), threading.Event()
 
 
 _dawdling = _Dawdling()
 
 
 def dawdle(_argument: str) -> str:
-    _dawdling.begun.set()
+    _dawdling.started.set()
     assert _dawdling.over.wait(TIMEOUT_S)
     return "That took a while."
 
