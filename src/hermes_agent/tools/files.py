@@ -5,6 +5,7 @@ import difflib
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from hermes_agent.approval.danger import places
 from hermes_agent.tools.base import ToolContext
@@ -58,15 +59,31 @@ def _near(path: Path) -> str:
     return "Look for it with search_files."
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    """The content of a plain file; raises ToolError when it is too large or cannot be read."""
-    size = check_file(path).st_size
-    if size > most:
-        raise ToolError(f"{path} is too large: {size} bytes.", fix="Use terminal for a part of it.")
+def open_file(path: Path) -> BinaryIO:
+    """Open a plain file; raises ToolError, also when a pipe or a device takes its place meanwhile."""
+    check_file(path)  # first: opening a device may do something
     try:
-        return path.read_bytes()
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except OSError as error:
         raise ToolError(f"{path} cannot be read: {error.strerror}.") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ToolError(f"{path} is not a file any more.", fix="Look at it again.")
+    return file
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a plain file; raises ToolError when it is too large or cannot be read."""
+    with open_file(path) as file:
+        try:
+            data = file.read(most + 1)
+        except OSError as error:
+            raise ToolError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(data) > most:
+        raise ToolError(
+            f"{path} is too large: more than {most} bytes.", fix="Use terminal for a part of it."
+        )
+    return data
 
 
 def is_binary(data: bytes) -> bool:

@@ -105,12 +105,11 @@ class Search:
 
     def _lines(self, path: Path, name: str) -> Iterator[str]:
         try:
-            if path.stat().st_size > _MAX_BYTES:
-                return
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                data = file.read(_MAX_BYTES + 1)
         except OSError:
             return
-        if b"\0" in data[:_BINARY_PROBE]:
+        if len(data) > _MAX_BYTES or b"\0" in data[:_BINARY_PROBE]:
             return
         for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
             if self._pattern.search(line[:_MAX_LINE]):

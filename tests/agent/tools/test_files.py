@@ -3,13 +3,14 @@
 import base64
 import os
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes_agent.sandbox.child import Child
-from hermes_agent.tools import search_files
+from hermes_agent.tools import files, read_file, search_files
 from hermes_agent.tools.patch import TOOL as PATCH
 from hermes_agent.tools.read_file import TOOL as READ
 from hermes_agent.tools.search_files import TOOL as SEARCH
@@ -72,6 +73,40 @@ def test_devices_and_pipes_are_refused(desk: Desk) -> None:
         assert "device or a pipe" in desk.error(READ, path=path) or "no file" in desk.error(
             READ, path=path
         )
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(desk.workspace / "pipe")
+    monkeypatch.setattr(files, "check_file", lambda _path: None)
+    assert "is not a file any more" in desk.error(READ, path="pipe")
+
+
+def test_a_line_without_end_costs_little_memory(desk: Desk) -> None:
+    with (desk.workspace / "a.log").open("wb") as file:
+        file.write(b"first\n" + b"x" * 10_000)
+        file.truncate(64_000_000)  # a hole: nothing on the disk
+    tracemalloc.start()
+    try:
+        text = desk.text(READ, path="a.log")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert text.startswith("first\nxxx")
+    assert peak < 8_000_000
+
+
+def test_a_file_too_large_to_be_counted_says_so(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_file, "_MAX_SCANNED", 100)
+    (desk.workspace / "a.log").write_text("123456789\n" * 1000)
+    assert desk.text(READ, path="a.log", limit=2).endswith("[lines 1-2 of more than 10]")
+    assert desk.text(READ, path="a.log", offset=9).endswith("[lines 9-10 of more than 10]")
+    assert "Use terminal" in desk.error(READ, path="a.log", offset=11)
+    (desk.workspace / "b.log").write_text("123456789\n" * 10)
+    assert desk.text(READ, path="b.log") == "\n".join(["123456789"] * 10)
 
 
 def test_binary_files_are_refused_with_a_hint(desk: Desk) -> None:
