@@ -33,7 +33,7 @@ class ToolFacts(TypedDict, total=False):
     """Optional facts about a tool."""
 
     read_only: bool
-    """Changes nothing: may run in parallel, and again after a crash."""
+    """Changes and sends nothing: runs without approval, in parallel, and again after a crash."""
     subject: str
     """The argument that people see and that patterns of the policy match."""
     is_path: bool

@@ -111,7 +111,7 @@ def test_a_tool_of_a_plugin_that_raises_anything_fails_at_once(
 ) -> None:
     context = PluginContext("garden", home, {})
     handler = giving(error)
-    context.tool("greet", handler, description="Greet.", parameters=schema.of([]))
+    context.tool("greet", handler, description="", parameters=schema.of([]), read_only=True)
     chat = make_chat(
         [call("call_tool", name="greet", arguments={}), "I see."],
         plugin_tools(context.registered.tools),

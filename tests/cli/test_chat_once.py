@@ -221,7 +221,7 @@ def test_plugins_hear_the_session_begin_and_end(world: World, home: Home) -> Non
         " note(f'end {completed} {interrupted}'))\n"
         "    ctx.hook('on_session_finalize', lambda session_id: note('finalize'))\n"
         "    ctx.tool('answer', lambda: 'forty-two', description='Knows.', parameters={"
-        "'type': 'object', 'properties': {}})\n"
+        "'type': 'object', 'properties': {}}, read_only=True)\n"
     )
     world.server.add(call("call_tool", name="answer", arguments={}), say("Good."))
     done = world.once("-q", "hi", HERMES_PLUGINS_ENABLED="witness")

@@ -11,9 +11,10 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from hermes_agent.approval.danger import Danger
 from hermes_agent.models.base import MAX_SMALL_TOOLS, ToolSpec
 from hermes_agent.permissions import Permissions
-from hermes_agent.tools.base import Args, Call, Result, Tool
+from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_agent.tools.toolbox import disclosure
 from hermes_core.settings import Settings
 
@@ -78,11 +79,19 @@ def _adapted(record: PluginTool) -> Tool:
             return answer
         return msgspec.json.encode(answer, enc_hook=str).decode()
 
+    def ask_first(_args: Args, _bench: ToolContext) -> Sequence[Danger]:
+        reason = (
+            f"Runs {record.name} of the plugin {record.plugin}, which may change or send things"
+        )
+        return [Danger("remote_code", reason, f"plugin:{record.plugin}:{record.name}")]
+
+    is_judged = any(record.facts.get(fact) for fact in ("read_only", "is_path", "is_command"))
     return Tool(
         name=record.name,
         description=record.description,
         parameters=record.parameters,
         run=run,
+        dangers=None if is_judged else ask_first,
         toolset=record.plugin,
         **record.facts,
     )

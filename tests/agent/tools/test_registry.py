@@ -5,14 +5,17 @@ import sys
 from typing import Any
 
 import msgspec
+import pytest
 
 from hermes_agent.models.base import ToolSpec
+from hermes_agent.testing.scripted import call
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Tool
 from hermes_agent.tools.registry import Toolbox, default_tools, plugin_tools
 from hermes_cli.plugin_context import PluginContext
 from hermes_core.paths import Home
 from hermes_core.settings import Settings, ToolSettings
+from tests.agent.conftest import MakeChat
 from tests.agent.tools.conftest import Desk
 
 CORE = [
@@ -120,6 +123,30 @@ def test_tools_of_plugins_are_adapted(desk: Desk, home: Home) -> None:
     more = toolbox.get("more_tools")
     assert more is not None
     assert "water: Water plants." in desk.text(more, toolset="garden")
+
+
+@pytest.mark.parametrize(
+    ("facts", "asks"),
+    [
+        ({}, True),
+        ({"writes": True}, True),
+        ({"subject": "to"}, True),
+        ({"read_only": True}, False),
+        ({"subject": "to", "is_command": True}, False),
+    ],
+)
+def test_a_tool_of_a_plugin_asks_unless_it_is_declared_harmless(
+    make_chat: MakeChat, home: Home, facts: Any, asks: bool
+) -> None:
+    sent: list[str] = []
+    context = PluginContext("mailer", home, {})
+    parameters = schema.of(["to"], to="")
+    context.tool("send", lambda to: sent.append(to), description="", parameters=parameters, **facts)
+    tools = plugin_tools(context.registered.tools)
+    chat = make_chat([call("send", to="eve"), "ok"], tools)
+    chat.say()
+    assert sent == ([] if asks else ["eve"])
+    assert ("No one can allow this here" in chat.transcript()[2][1]) == asks
 
 
 def test_a_plugin_cannot_replace_a_tool_of_ours() -> None:
