@@ -13,8 +13,10 @@ import pytest
 
 from hermes_agent.approval.gate import Permit
 from hermes_agent.sandbox import detect
+from hermes_agent.sandbox.bubblewrap import Bubblewrap
 from hermes_agent.sandbox.child import Child
-from hermes_agent.sandbox.sandboxes import Bubblewrap, Container, Host, Job, Sandbox
+from hermes_agent.sandbox.container import Container
+from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
 from hermes_agent.tools.execute_code import TOOL as CODE
 from hermes_agent.tools.read_file import TOOL as READ
 from hermes_agent.tools.terminal import TOOL as TERMINAL
@@ -199,6 +201,24 @@ def test_in_bubblewrap_secrets_inside_the_workspace_are_covered(
         == "hermes\n"
     )
     assert run(box, "cat hermes/outputs/a.txt", **home) == ("output", 0)
+
+
+@needs_bwrap
+def test_in_bubblewrap_a_workspace_in_our_home_shows_nothing_else_of_it(
+    run: Run, box: Bubblewrap, tmp_path: Path
+) -> None:
+    home = tmp_path / "hermes"
+    workspace = home / "workspace"
+    workspace.mkdir(parents=True)
+    (home / "config.toml").write_text("secret")
+    place = {"home": home, "workspace": workspace, "cwd": workspace}
+    assert (
+        run(box, "echo x > a; cat ../config.toml 2>/dev/null; ls ..", **place)[0] == "workspace\n"
+    )
+    assert (workspace / "a").read_text() == "x\n"
+    run(box, "echo y > ../config.toml; mkdir ../plugins", **place)
+    assert (home / "config.toml").read_text() == "secret"
+    assert not (home / "plugins").exists()
 
 
 @needs_bwrap

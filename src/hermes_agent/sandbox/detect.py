@@ -1,10 +1,13 @@
 """Detect the sandbox of this machine, by trying, when the first command needs one."""
 
 import functools
+import os
 import shutil
 import subprocess
 
-from hermes_agent.sandbox.sandboxes import Bubblewrap, Container, Host, Job, Sandbox
+from hermes_agent.sandbox.bubblewrap import Bubblewrap
+from hermes_agent.sandbox.container import Container
+from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
 from hermes_core.errors import ConfigError
 from hermes_core.settings import Settings, ToolSettings
 from hermes_core.temp_folders import TempFolder
@@ -47,17 +50,22 @@ def _problem_of(program: str, *, network: bool) -> str:
     with TempFolder("probe") as place:
         probe = Bubblewrap(program, network=network)
         job = Job(["/bin/sh", "-c", "true"], place, place, place / "home")
+        fds: list[int] = []
         try:
+            command = probe.wrapped(job, fds)  # the same words as in earnest
             tried = subprocess.run(
-                probe.wrapped(job),  # the same words as in earnest
+                command,
                 capture_output=True,
                 timeout=_PROBE_S,
                 check=False,
+                pass_fds=fds,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"bwrap does not work here: {error}"
         finally:
             probe.close()
+            for fd in fds:
+                os.close(fd)
     lines = tried.stderr.decode("utf-8", "replace").strip().splitlines()
     return "" if tried.returncode == 0 else f"bwrap does not work here: {' '.join(lines[-1:])}"
 

@@ -1,0 +1,121 @@
+"""Namespaces of Linux by way of bwrap: an own user namespace without capabilities, also for root."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from hermes_agent.approval.danger import places
+from hermes_agent.sandbox import seccomp
+from hermes_agent.sandbox.sandboxes import Enclosure, Job, is_in
+
+_TOOL_FOLDERS = (
+    ".local/bin", ".local/lib", ".local/share/uv", ".local/pipx", ".cargo/bin", ".rustup", ".pyenv",
+    ".nvm", ".asdf", ".volta", ".bun/bin", ".deno/bin", ".rbenv", ".sdkman", "go/bin", ".gitconfig",
+    ".config/git/config",
+)  # fmt: skip
+"""Of the hidden home: programs and plain settings that commands need, read-only."""
+
+_View = Literal["hide", "read", "write"]
+
+
+class Bubblewrap(Enclosure):
+    """Namespaces of Linux, by way of bwrap."""
+
+    name = "bubblewrap"
+
+    def __init__(self, program: str, *, network: bool) -> None:
+        super().__init__()
+        self._program = program
+        self._network = network
+
+    def describe(self) -> str:
+        network = "on" if self._network else "off"
+        return (
+            "bubblewrap: the system is read-only, the home is hidden, the workspace can be written,"
+            f" network {network}"
+        )
+
+    def hides(self, path: Path, workspace: Path) -> bool:
+        hidden = any(places.is_under(str(path), folder) for folder in hidden_folders())
+        return hidden and not is_in(path, workspace)
+
+    def wrapped(self, job: Job, fds: list[int]) -> list[str]:
+        return [*self._frame(job, fds), "--", *job.command]
+
+    def _frame(self, job: Job, fds: list[int]) -> list[str]:
+        frame = [
+            self._program, "--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid",
+            "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
+        ]  # fmt: skip
+        if not self._network:
+            frame.append("--unshare-net")
+        if filter_ := seccomp.program():
+            fds.append(_pipe_of(filter_))
+            frame += ["--seccomp", str(fds[-1])]
+        frame += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        frame += ["--bind", str(self.private), str(self.inner_private)]
+        for path, view in sorted(self._views(job).items(), key=lambda item: item[0].count("/")):
+            frame += _mount(path, view)
+        return [*frame, "--chdir", str(job.cwd)]
+
+    def _views(self, job: Job) -> dict[str, _View]:
+        """How each place is seen that is not read-only as the system; places in a place override it."""
+        workspace, home = os.path.realpath(job.workspace), os.path.realpath(job.home)
+        hidden = hidden_folders()
+        views: dict[str, _View] = dict.fromkeys(hidden, "hide")
+        views |= dict.fromkeys(_wanted_again([*hidden, str(self.inner_private)]), "read")
+        views[home] = "hide"
+        views[f"{home}/outputs"] = "read"
+        views |= dict.fromkeys(_secrets_in(workspace, home), "hide")
+        views[workspace] = "write"
+        return {path: view for path, view in views.items() if os.access(path, os.F_OK)}
+
+
+def _mount(path: str, view: _View) -> list[str]:
+    if view != "hide":
+        return ["--ro-bind" if view == "read" else "--bind", path, path]
+    return ["--tmpfs", path] if Path(path).is_dir() else ["--ro-bind", "/dev/null", path]
+
+
+def _pipe_of(data: bytes) -> int:
+    """Return a descriptor from which a child can read this, which fits into a pipe."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    return reading
+
+
+def hidden_folders() -> list[str]:
+    """Folders that hold people's homes, and the sockets of services; a home elsewhere by itself."""
+    own = os.path.realpath(places.own_home())
+    found = [folder for folder in ("/home", "/root", "/Users") if Path(folder).is_dir()]
+    if (
+        not any(places.is_under(own, folder) for folder in found)
+        and Path(own).is_dir()
+        and own != "/"
+    ):
+        found.append(own)
+    return [*found, "/run"]
+
+
+def _wanted_again(hidden: Sequence[str]) -> list[str]:
+    """Return what commands need of covered folders: tools, this interpreter, how names are looked up."""
+    own = os.path.realpath(places.own_home())
+    paths = [f"{own}/{name}" for name in _TOOL_FOLDERS]
+    paths += [sys.prefix, sys.base_prefix, os.path.realpath("/etc/resolv.conf")]
+    return [
+        path
+        for path in dict.fromkeys(paths)
+        if path not in hidden and any(places.is_under(path, folder) for folder in hidden)
+    ]
+
+
+def _secrets_in(workspace: str, home: str) -> list[str]:
+    """Return what is secret inside the workspace."""
+    return [
+        secret
+        for secret in places.secret_places(places.Place(workspace, home))
+        if places.is_under(secret, workspace) and not places.is_under(workspace, secret)
+    ]
