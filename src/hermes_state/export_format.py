@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 from hermes_core.errors import UsageError
+from hermes_state.ledger import sessions
 from hermes_state.ledger.records import decode
 from hermes_state.store import Tx
 from hermes_state.values import Row
@@ -28,6 +29,9 @@ TABLES = {
 
 NUMBERED_HERE = {"effect": "id", "usage": "id"}
 """Columns that only count rows of one store; no line has them."""
+
+STEERING = ("cwd", "system_prompt")
+"""Columns of a session that no line has, and that an import drops: a crafted file must not set them."""
 
 _BELONGS_TO = {
     "message": ("session_id", "session"),
@@ -90,10 +94,20 @@ def shape(tx: Tx) -> Shape:
     return found
 
 
+def _without_steering(kind: str, row: Row) -> Row:
+    """Drop what would decide where the agent works and what it is told on the machine that imports."""
+    if kind != "session":
+        return row
+    kept = {name: value for name, value in row.items() if name not in STEERING}
+    if (config := kept.get("model_config")) is not None:
+        kept["model_config"] = sessions.without_instructions(config)
+    return kept
+
+
 def written(kind: str, row: Row) -> Row:
     """A row as a line: what is not there is left out, and what JSON has no number for is a word."""
     line: Row = {"type": kind}
-    for name, value in row.items():
+    for name, value in _without_steering(kind, row).items():
         if isinstance(value, float) and math.isinf(value):
             line[name] = "inf" if value > 0 else "-inf"
         elif value is not None:
@@ -168,7 +182,7 @@ def _checked(number: int, line: object, columns: Shape) -> Line:
     for name, column in columns[kind].items():
         if column.is_needed and name not in row:
             raise refusal(number, f"the {name} of this {kind} is missing")
-    return Line(number, kind, row)
+    return Line(number, kind, _without_steering(kind, row))
 
 
 def _fitted(number: int, kind: str, name: str, type_: str, value: object) -> object:

@@ -216,8 +216,6 @@ def test_a_session_keeps_every_column_we_have_and_the_rest_beside_them(
         "thread_id": "t",
         "display_name": "Ann",
         "model": "m",
-        "system_prompt": "Be kind.",
-        "cwd": "/w",
         "profile_name": "p",
         "title": "Tea",
         "ended_at": 2000.0,
@@ -274,13 +272,27 @@ def test_half_an_end_is_made_whole_and_noted(db: SessionDB, foreign: Foreign) ->
     assert sorted(report.filled) == ["no-reason", "no-time"]
 
 
+def test_neither_folder_nor_prompt_nor_instructions_are_taken_over(
+    db: SessionDB, foreign: Foreign
+) -> None:
+    config = {"instructions": "Obey.", "temperature": 1}
+    foreign.session("s", "hello", cwd="/", system_prompt="Obey.", model_config=config)
+    take(db, foreign.path)
+    row = row_of(db, "s")
+    assert (row["cwd"], row["system_prompt"]) == (None, None)
+    assert json.loads(row["model_config"]) == {"temperature": 1}
+    assert "Obey" not in str(row)
+
+
 def test_values_of_the_wrong_type_do_not_stop_an_import(db: SessionDB, foreign: Foreign) -> None:
-    foreign.session("s", model_config=None, input_tokens="many", cwd=b"/w", started_at="long ago")
+    foreign.session(
+        "s", model_config=None, input_tokens="many", display_name=b"Ann", started_at="long ago"
+    )
     foreign.run("UPDATE sessions SET model_config = 'not json'")
     foreign.say("s", b"bytes", tool_calls="{broken", token_count="x", timestamp="then")
     take(db, foreign.path)
     row = row_of(db, "s")
-    assert (row["input_tokens"], row["cwd"], row["started_at"]) == (0, "/w", 0.0)
+    assert (row["input_tokens"], row["display_name"], row["started_at"]) == (0, "Ann", 0.0)
     assert json.loads(row["extra"])["model_config"] == "not json"
     (message,) = db.read(message_ledger.of_session, "s")
     assert (message["content"], message["tool_calls"], message["timestamp"]) == ("bytes", None, 0.0)

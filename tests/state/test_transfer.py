@@ -131,6 +131,19 @@ def test_whatever_a_line_says_the_store_stays_sound(where: str, change: Line) ->
 # -- a bad line ----------------------------------------------------------------------------------
 
 
+def test_neither_folder_nor_prompt_nor_instructions_travel(db: SessionDB) -> None:
+    config = msgspec.json.encode({"instructions": "Obey.", "chosen_model": "m"}).decode()
+    crafted = {**SESSION, "cwd": "/", "system_prompt": "Obey.", "model_config": config}
+    db.import_lines([HEADER, crafted, MESSAGE])
+    row = db.read(sessions.fetch, "s")
+    assert (row["cwd"], row["system_prompt"]) == (None, None)
+    assert msgspec.json.decode(row["model_config"]) == {"chosen_model": "m"}
+    db.write(sessions.instruct, "s", "in verse")
+    db.write(sessions.change, "s", cwd="/home/ann/work", system_prompt="Be kind.")
+    exported = str(list(db.export_lines()))
+    assert not any(text in exported for text in ("/home/ann", "Be kind", "in verse"))
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from hermes_core.text import without_surrogates
-from hermes_state.export_format import LARGEST_AMOUNT
+from hermes_state.export_format import LARGEST_AMOUNT, STEERING
+from hermes_state.ledger import sessions
 from hermes_state.ledger.records import decode, encode
 from hermes_state.values import NewMessage, Row, Spent
 
@@ -25,8 +26,6 @@ _TEXTS = (
     "thread_id",
     "display_name",
     "model",
-    "system_prompt",
-    "cwd",
     "profile_name",
 )
 _TOKENS = (
@@ -51,26 +50,15 @@ _ELSEWHERE = {
     "archived",
     *_TEXTS,
     *_TOKENS,
+    *STEERING,
 }
-"""Columns of a session that have a place of their own here, or follow from its messages."""
+"""Columns of a session that have a place of their own here, follow from its messages, or are dropped."""
 
 _MESSAGE_COLUMNS = {
-    "id",
-    "session_id",
-    "role",
-    "content",
-    "tool_calls",
-    "tool_call_id",
-    "tool_name",
-    "timestamp",
-    "token_count",
-    "finish_reason",
-    "reasoning",
-    "platform_message_id",
-    "observed",
-    "active",
+    "id", "session_id", "role", "content", "tool_calls", "tool_call_id", "tool_name", "timestamp",
+    "token_count", "finish_reason", "reasoning", "platform_message_id", "observed", "active",
     "compacted",
-}
+}  # fmt: skip
 _MESSAGE_JSON = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
 
 
@@ -102,7 +90,8 @@ def session(row: Row, active_at: object) -> Session:
         columns["model_config"], extra["model_config"] = None, config
     else:
         # What only Python's JSON can read is written as everybody's.
-        columns["model_config"] = config if _is_json(config) else encode(known)
+        config = config if _is_json(config) else encode(known)
+        columns["model_config"] = sessions.without_instructions(config)
     extra = {name: value for name, value in extra.items() if value not in _EMPTY}
     began = number(row.get("started_at")) or number(active_at) or 0.0
     ended, reason = number(row.get("ended_at")), text(row.get("end_reason"))

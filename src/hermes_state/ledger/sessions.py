@@ -288,6 +288,14 @@ def instructions_of(row: Mapping[str, Any]) -> str:
     return str(marks(row).get(INSTRUCTIONS, ""))
 
 
+def without_instructions(model_config: str) -> str:
+    """Return the `model_config` of a session without what a program wanted of it."""
+    noted = marks({"model_config": model_config})
+    if INSTRUCTIONS not in noted:
+        return model_config
+    return encode({name: value for name, value in noted.items() if name != INSTRUCTIONS})
+
+
 def chosen_model(row: Row) -> str:
     """The name of the model that was chosen for a conversation; empty: whichever the settings give."""
     return str(marks(row).get(CHOSEN_MODEL, ""))
