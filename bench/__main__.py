@@ -10,35 +10,35 @@ from pathlib import Path
 from bench import (
     append,
     compaction,
+    gateway_accept,
     gateway_api,
     gateway_chats,
-    gateway_taking,
+    maintenance,
     page,
     peer,
     processes,
-    reading,
+    reads,
     screen,
     search,
     server,
     startup,
     turns,
-    upkeep,
 )
-from bench.result import Result, ToolContext
+from bench.result import BenchmarkContext, Result
 
-ROWS: dict[str, Callable[[ToolContext], list[Result]]] = {
+ROWS: dict[str, Callable[[BenchmarkContext], list[Result]]] = {
     "version": startup.version,
     "sessions-list": startup.sessions_list,
     "append": append.one_writer,
     "threads": append.many_threads,
     "slowest": append.slowest,
     "processes": processes.four,
-    "size": reading.size,
-    "load": reading.load,
-    "list": reading.listed,
+    "size": reads.size,
+    "load": reads.load,
+    "list": reads.listed,
     "search": search.search,
-    "route": reading.route,
-    "upkeep": upkeep.clean_up,
+    "route": reads.route,
+    "upkeep": maintenance.clean_up,
     "hook": startup.hook,
     "turn": turns.overhead,
     "hello": turns.hello,
@@ -54,8 +54,8 @@ ROWS: dict[str, Callable[[ToolContext], list[Result]]] = {
     "gateway-idle": gateway_api.idle,
     "gateway-turn": gateway_api.turn,
     "gateway-together": gateway_api.together,
-    "gateway-accept": gateway_taking.accept,
-    "gateway-routing": gateway_taking.routing,
+    "gateway-accept": gateway_accept.accept,
+    "gateway-routing": gateway_accept.routing,
     "gateway-crowd": gateway_chats.crowd,
     "gateway-recovery": gateway_chats.recovery,
     "gateway-memory": gateway_chats.memory,
@@ -80,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
-def _measure(name: str, bench: ToolContext) -> list[Result]:
+def _measure(name: str, bench: BenchmarkContext) -> list[Result]:
     began = time.perf_counter()
     print(f"{name} …", end=" ", file=sys.stderr, flush=True)
     try:
@@ -99,7 +99,7 @@ def main() -> int:
     results: list[Result] = []
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="hermes-bench-") as folder:
-        bench = ToolContext(Path(folder), given.scale)
+        bench = BenchmarkContext(Path(folder), given.scale)
         if given.peer:
             try:
                 bench.peer = peer.prepare(given.peer)

@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 
 from bench import raw
-from bench.result import Result, ToolContext, percentile, side_by_side
+from bench.result import BenchmarkContext, Result, percentile, side_by_side
 from bench.text import Writer
 from bench.threads import on_one_processor, on_worker, together
 from hermes_state import SessionDB
@@ -23,7 +23,7 @@ def _texts(count: int, size: int = 500) -> list[str]:
     return [writer.text(size) for _ in range(count)]
 
 
-def one_writer(bench: ToolContext) -> list[Result]:
+def one_writer(bench: BenchmarkContext) -> list[Result]:
     folder = bench.place("append")
     texts = _texts(bench.size(3_000, 50))
     bare = raw.store(folder / "raw.db")
@@ -62,7 +62,7 @@ def _seconds_raw(conn: apsw.Connection, texts: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def many_threads(bench: ToolContext) -> list[Result]:
+def many_threads(bench: BenchmarkContext) -> list[Result]:
     """On all processors, and on one: there, waking a thread does not first have to wake a processor."""
     name = f"durable append, {THREADS} threads"
     rows = [_many_threads(bench, "threads", name)]
@@ -72,7 +72,7 @@ def many_threads(bench: ToolContext) -> list[Result]:
     return rows
 
 
-def _many_threads(bench: ToolContext, place: str, name: str) -> Result:
+def _many_threads(bench: BenchmarkContext, place: str, name: str) -> Result:
     folder = bench.place(place)
     texts = _texts(bench.size(500, 10))
     bare = raw.store(folder / "raw.db", THREADS)
@@ -124,7 +124,7 @@ class _IndexWatch:
         return True
 
 
-def slowest(bench: ToolContext) -> list[Result]:
+def slowest(bench: BenchmarkContext) -> list[Result]:
     folder = bench.place("slowest")
     each = bench.size(STORED, 400) // _SLOWEST_THREADS
     texts = _texts(5_000, 200)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.result import Result, ToolContext
+from bench.result import BenchmarkContext, Result
 from bench.text import Writer, conversation
 from bench.threads import on_worker
 from hermes_agent.compaction import Job, Outcome, compact, needed
@@ -102,11 +102,11 @@ def _summarizer() -> Callable[[Request], Reply]:
     return ask
 
 
-def long_chat(bench: ToolContext) -> list[Result]:
+def long_chat(bench: BenchmarkContext) -> list[Result]:
     return [_one(bench, window) for window in WINDOWS]
 
 
-def _one(bench: ToolContext, window: int) -> Result:
+def _one(bench: BenchmarkContext, window: int) -> Result:
     # A chat that never fills its window would show nothing.
     tokens = bench.size(TOKENS, window * 2)
     with SessionDB(bench.place(f"compaction-{window}") / "state.db") as db:

@@ -5,7 +5,7 @@ import time
 from bench import gateway_home, gateway_process
 from bench.gateway_home import running
 from bench.gateway_process import Gateway, free_port
-from bench.result import Result, ToolContext
+from bench.result import BenchmarkContext, Result
 from bench.turns import served
 
 _CLIENTS = 16
@@ -14,7 +14,7 @@ _DOUBLE = "tests.gateway.servers.telegram"
 _SETTLE_S = 3.0
 
 
-def idle(bench: ToolContext) -> list[Result]:
+def idle(bench: BenchmarkContext) -> list[Result]:
     """At rest on two platforms, after the first turn: what that loads stays loaded."""
     home, port = bench.place("gateway-idle"), free_port()
     with served() as model, running(_DOUBLE) as bot:
@@ -37,7 +37,7 @@ def idle(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def turn(bench: ToolContext) -> list[Result]:
+def turn(bench: BenchmarkContext) -> list[Result]:
     """What the gateway works from a request to its answer, both on disk, besides client and model."""
     home, port = bench.place("gateway-turn"), free_port()
     turns = bench.size(40, 5)
@@ -57,7 +57,7 @@ def turn(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def together(bench: ToolContext) -> list[Result]:
+def together(bench: BenchmarkContext) -> list[Result]:
     """Many clients at once, each with one request after the other; a refusal fails the row."""
     home, port = bench.place("gateway-together"), free_port()
     turns = bench.size(20, 2)

@@ -15,7 +15,7 @@ from tests.support.loopback.server import LoopbackServer
 from bench import gateway_home
 from bench.gateway_home import running
 from bench.gateway_process import Gateway, free_port
-from bench.result import Result, ToolContext
+from bench.result import BenchmarkContext, Result
 from hermes_agent.testing.faults import Hold
 from hermes_agent.testing.scripted import Quiet
 from hermes_agent.testing.server import ScriptedServer
@@ -81,7 +81,7 @@ def _home(
         yield platform
 
 
-def crowd(bench: ToolContext) -> list[Result]:
+def crowd(bench: BenchmarkContext) -> list[Result]:
     """Some messages in each of many chats, as fast as they are taken."""
     home, chats, port = bench.place("gateway-crowd"), bench.size(_CHATS, 70), free_port()
     each = 2
@@ -129,7 +129,7 @@ def _watching(port: int) -> Generator[list[int]]:
         thread.join()
 
 
-def recovery(bench: ToolContext) -> list[Result]:
+def recovery(bench: BenchmarkContext) -> list[Result]:
     """Kill it while it has taken many messages and answered none; start it again."""
     home, pending = bench.place("gateway-recovery"), bench.size(_PENDING, 50)
     with _home(home, seconds=0.0, streaming=False) as platform:
@@ -162,7 +162,7 @@ def recovery(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def memory(bench: ToolContext) -> list[Result]:
+def memory(bench: BenchmarkContext) -> list[Result]:
     """Turn after turn for long: the second half must not take more than the first.
 
     The first half fills the caches. `--scale 3.6` makes 100,000 turns of it, in 1,000 conversations.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import raw
-from bench.result import Result, ToolContext, percentile, side_by_side
+from bench.result import BenchmarkContext, Result, percentile, side_by_side
 from bench.text import Writer
 from bench.threads import on_worker
 from hermes_state import SessionDB
@@ -20,7 +20,7 @@ MESSAGES = 10_000
 context = multiprocessing.get_context("spawn")
 
 
-def four(bench: ToolContext) -> list[Result]:
+def four(bench: BenchmarkContext) -> list[Result]:
     """At full speed, as the requirement says; and with pauses, as conversations write.
 
     At full speed the p99 of raw SQLite flatters: one process keeps the lock while the others starve
@@ -32,7 +32,7 @@ def four(bench: ToolContext) -> list[Result]:
     ]
 
 
-def _row(bench: ToolContext, how: str, each: int, pause_s: float) -> Result:
+def _row(bench: BenchmarkContext, how: str, each: int, pause_s: float) -> Result:
     folder = bench.place(f"processes-{pause_s}")
     rounds = 1 if bench.scale < 1 else 2
     ours, limit = folder / "state.db", folder / "raw.db"

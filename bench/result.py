@@ -59,7 +59,7 @@ class Result:
 
 
 @dataclass
-class ToolContext:
+class BenchmarkContext:
     """What a row needs to run."""
 
     folder: Path

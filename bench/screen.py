@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from bench.result import Result, ToolContext, side_by_side
+from bench.result import BenchmarkContext, Result, side_by_side
 from bench.rpc import cpu_of, family, plain
 from bench.server import environment
 from bench.text import Writer
@@ -91,7 +91,7 @@ def shown(command: list[str], told: dict[str, str]) -> Generator[Screen]:
         screen.close()
 
 
-def first_frame(bench: ToolContext) -> list[Result]:
+def first_frame(bench: BenchmarkContext) -> list[Result]:
     """From the start to the first whole frame."""
     told = environment(bench.place("first-frame"))
     waits: dict[str, list[float]] = {"ours": [], "empty": []}
@@ -117,7 +117,7 @@ def first_frame(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def stream(bench: ToolContext) -> list[Result]:
+def stream(bench: BenchmarkContext) -> list[Result]:
     """A reply of 200 tokens a second at the end of a long conversation."""
     home, tokens = bench.place("stream"), bench.size(2_000, 400)
     messages = bench.size(2_000, 100)
@@ -152,7 +152,7 @@ def _streamed(told: dict[str, str], last: bytes) -> tuple[float, list[float]]:
         return share, screen.times[first:]
 
 
-def resume(bench: ToolContext) -> list[Result]:
+def resume(bench: BenchmarkContext) -> list[Result]:
     """From the start to the end of the conversation on the screen."""
     sizes = bench.size(10_000, 200), 100
     homes = [bench.place(f"resume-{size}") for size in sizes]

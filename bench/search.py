@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import raw
 from bench.processes import context
-from bench.result import Result, ToolContext, side_by_side, timed
+from bench.result import BenchmarkContext, Result, side_by_side, timed
 from bench.text import RARE, Writer
 from bench.threads import on_worker
 from hermes_state import SessionDB
@@ -29,7 +29,7 @@ WHERE words MATCH ? AND m.kind <> 'summary' AND m.active = 1 ORDER BY words.rowi
 """
 
 
-def search(bench: ToolContext) -> list[Result]:
+def search(bench: BenchmarkContext) -> list[Result]:
     path = bench.place("search") / "state.db"
     count = bench.size(MESSAGES, 2_000)
     writer = Writer()
@@ -64,7 +64,7 @@ def _messages(writer: Writer, count: int) -> Iterator[tuple]:
 
 
 def _beside_bare(
-    bench: ToolContext,
+    bench: BenchmarkContext,
     db: SessionDB,
     path: Path,
     kind: str,
@@ -93,7 +93,9 @@ def _beside_bare(
     )  # fmt: skip
 
 
-def _slowed(bench: ToolContext, db: SessionDB, path: Path, words: list[str], note: str) -> Result:
+def _slowed(
+    bench: BenchmarkContext, db: SessionDB, path: Path, words: list[str], note: str
+) -> Result:
     author = Writer(3)
     texts = [author.text(500) for _ in range(bench.size(1_500, 20))]
     searching, stop, counted = context.Event(), context.Event(), context.Value("i", 0)

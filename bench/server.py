@@ -4,7 +4,7 @@ import statistics
 from pathlib import Path
 
 from bench import rpc
-from bench.result import Result, ToolContext, side_by_side
+from bench.result import BenchmarkContext, Result, side_by_side
 from bench.startup import child_cpu, python
 from bench.turns import served
 
@@ -24,7 +24,7 @@ def environment(home: Path, url: str = "") -> dict[str, str]:
     return told
 
 
-def start(bench: ToolContext) -> list[Result]:
+def start(bench: BenchmarkContext) -> list[Result]:
     """From the start of the process to its greeting."""
     home = bench.place("server-start")
     told = environment(home)
@@ -49,7 +49,7 @@ def start(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def usable(bench: ToolContext) -> list[Result]:
+def usable(bench: BenchmarkContext) -> list[Result]:
     """The first session of a process, from the wish for it until its agent is there."""
     told_at = bench.place("server-usable")
     with served() as url:
@@ -64,7 +64,7 @@ def usable(bench: ToolContext) -> list[Result]:
     return _against_peer("a session created and usable", ours, peer, 20)
 
 
-def turn(bench: ToolContext) -> list[Result]:
+def turn(bench: BenchmarkContext) -> list[Result]:
     """What the server works for a turn without tools, besides the client and the model."""
     with served() as url:
         told = environment(bench.place("server-turn"), url)
@@ -73,7 +73,7 @@ def turn(bench: ToolContext) -> list[Result]:
     return _against_peer("a turn through JSON-RPC, CPU of the server", ours, peer, 12)
 
 
-def together(bench: ToolContext) -> list[Result]:
+def together(bench: BenchmarkContext) -> list[Result]:
     """Many sessions at once, each with one turn after the other; an error fails the row."""
     turns = bench.size(_TURNS, 2)
     with served() as url:
@@ -97,7 +97,7 @@ def together(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def further(bench: ToolContext) -> list[Result]:
+def further(bench: BenchmarkContext) -> list[Result]:
     """What one more session takes, with a turn in it; processes that it starts are counted too."""
     with served() as url:
         told = environment(bench.place("server-further"), url)

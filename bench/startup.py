@@ -7,7 +7,7 @@ import sys
 import timeit
 from pathlib import Path
 
-from bench.result import Result, ToolContext, side_by_side
+from bench.result import BenchmarkContext, Result, side_by_side
 from bench.text import Writer
 from hermes_cli import plugins
 from hermes_state import SessionDB
@@ -33,7 +33,7 @@ def child_cpu(command: list[str], home: Path) -> float:
     return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
 
 
-def _start(bench: ToolContext, home: Path, arguments: list[str]) -> tuple[float, float]:
+def _start(bench: BenchmarkContext, home: Path, arguments: list[str]) -> tuple[float, float]:
     child_cpu([_HERMES, *arguments], home)  # the first run writes the compiled modules
     ours, limit = side_by_side(
         bench.rounds(15),
@@ -43,7 +43,7 @@ def _start(bench: ToolContext, home: Path, arguments: list[str]) -> tuple[float,
     return ours, limit
 
 
-def version(bench: ToolContext) -> list[Result]:
+def version(bench: BenchmarkContext) -> list[Result]:
     ours, limit = _start(bench, bench.place("version"), ["--version"])
     peer = bench.ask_peer("version", rounds=bench.rounds(5))
     return [
@@ -54,7 +54,7 @@ def version(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def sessions_list(bench: ToolContext) -> list[Result]:
+def sessions_list(bench: BenchmarkContext) -> list[Result]:
     home = bench.place("home")
     count = bench.size(CONVERSATIONS, 20)
     writer = Writer()
@@ -73,7 +73,7 @@ def sessions_list(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def hook(bench: ToolContext) -> list[Result]:
+def hook(bench: BenchmarkContext) -> list[Result]:
     plugins.host.reset()
     arguments = {"session_id": "s0", "platform": "cli", "model": "m"}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx2
 
-from bench.result import Result, ToolContext, percentile, side_by_side
+from bench.result import BenchmarkContext, Result, percentile, side_by_side
 from hermes_agent import tokens
 from hermes_agent.agent import Agent
 from hermes_agent.models.base import Model
@@ -65,7 +65,7 @@ def _cpu(fn: object, times: int) -> float:
     return (time.process_time() - began) / times
 
 
-def overhead(bench: ToolContext) -> list[Result]:
+def overhead(bench: BenchmarkContext) -> list[Result]:
     """A turn without tools: a new conversation each time, so that every request is the same."""
     folder, times = bench.place("turns"), bench.size(60, 5)
     with served() as url, SessionDB(folder / "state.db") as store:
@@ -115,7 +115,7 @@ def _recorded_body(folder: Path) -> bytes:
         return server.model_requests[0].body
 
 
-def hello(bench: ToolContext) -> list[Result]:
+def hello(bench: BenchmarkContext) -> list[Result]:
     """What goes out with "hello" before the user has said anything."""
     folder = bench.place("hello")
     model = ScriptedModel([say("hi")])
@@ -134,7 +134,7 @@ def hello(bench: ToolContext) -> list[Result]:
     ]  # fmt: skip
 
 
-def one_shot(bench: ToolContext) -> list[Result]:
+def one_shot(bench: BenchmarkContext) -> list[Result]:
     """A whole process that answers once."""
     home = bench.place("one-shot")
     with served() as url:
@@ -181,7 +181,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> tuple[float, fl
     return float(seconds), float(size)
 
 
-def together(bench: ToolContext) -> list[Result]:
+def together(bench: BenchmarkContext) -> list[Result]:
     """Many turns at once in one process, each waiting for its model most of the time."""
     folder, count, chunks, delay = bench.place("together"), bench.size(64, 4), 40, 0.05
     # A fresh process: this one may reuse what an earlier row has freed.
@@ -228,7 +228,7 @@ def _greatest_memory() -> float:
     return float(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def stop(bench: ToolContext) -> list[Result]:
+def stop(bench: BenchmarkContext) -> list[Result]:
     """From the stop to the end of the turn, while the model says nothing at all."""
     folder, waited = bench.place("stop"), list[float]()
     with SessionDB(folder / "state.db") as store:

@@ -7,7 +7,7 @@ import pytest
 from hermes_state import SessionDB
 from hermes_state.ledger import lineage, turns
 from tests.agent.kills import inspection, matrix, script
-from tests.agent.kills.victim import turns_of
+from tests.agent.kills.worker import turns_of
 
 SEED = 20_261
 

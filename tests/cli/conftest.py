@@ -12,7 +12,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_cli.commands import root
 from hermes_core.paths import Home
-from tests.cli.chatting import World
+from tests.cli.chat_process import World
 
 
 class Shell:

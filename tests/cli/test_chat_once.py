@@ -13,7 +13,7 @@ from hermes_agent.testing.faults import wrong_key
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_core.paths import Home
 from hermes_state.ledger import turns as turn_ledger
-from tests.cli.chatting import HERMES, TIMEOUT_S, World, as_json
+from tests.cli.chat_process import HERMES, TIMEOUT_S, World, as_json
 from tests.support.plugins import enable
 
 
@@ -178,15 +178,15 @@ def test_a_killed_question_is_answered_by_the_next_one_that_continues(world: Wor
 
 
 def test_a_dangerous_call_is_denied_where_nobody_can_be_asked(world: World) -> None:
-    victim = world.workspace.parent / "victim"
-    victim.mkdir()
-    world.server.add(call("terminal", command=f"rm -rf {victim}"), "I may not.")
+    protected = world.workspace.parent / "protected"
+    protected.mkdir()
+    world.server.add(call("terminal", command=f"rm -rf {protected}"), "I may not.")
     done = world.once("-q", "delete it")
     assert done.stdout == "I may not.\n" and "✗ terminal" in done.stderr
-    assert victim.is_dir()
-    world.server.add(call("terminal", command=f"rm -rf {victim}"), "Gone.")
+    assert protected.is_dir()
+    world.server.add(call("terminal", command=f"rm -rf {protected}"), "Gone.")
     assert world.once("-q", "delete it", HERMES_YOLO_MODE="1").stdout == "Gone.\n"
-    assert not victim.exists()
+    assert not protected.exists()
 
 
 def test_one_question_loads_no_heavy_library(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence, words
 from hermes_state.ledger import questions
-from tests.cli.chatting import CTRL_C, CTRL_D, ENTER, World
+from tests.cli.chat_process import CTRL_C, CTRL_D, ENTER, World
 
 pytestmark = pytest.mark.e2e
 
@@ -67,43 +67,43 @@ def test_what_was_typed_is_in_a_private_history_without_secrets(world: World) ->
 
 
 def dangerous(world: World) -> tuple[Step, Path]:
-    victim = world.workspace.parent / "victim"
-    victim.mkdir()
-    return call("terminal", command=f"rm -rf {victim}"), victim
+    protected = world.workspace.parent / "protected"
+    protected.mkdir()
+    return call("terminal", command=f"rm -rf {protected}"), protected
 
 
 def test_an_approval_is_asked_in_line_and_once_means_once(world: World) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add(step, "Gone.", step, "Refused.")
     with world.chat() as chat:
         chat.say("delete it")
         asked = chat.wait_for("allow?")
         assert "Allow this call of terminal?" in asked and "Always allow" in asked
-        assert f"rm-rf{victim}" in "".join(asked.split())
+        assert f"rm-rf{protected}" in "".join(asked.split())
         chat.type("y" + ENTER)
         chat.wait_for("Gone.")
-        assert not victim.exists()
-        victim.mkdir()
+        assert not protected.exists()
+        protected.mkdir()
         chat.say("once more")
         chat.wait_for("allow?")
         chat.type(ENTER + "use the trash instead" + ENTER)
         chat.wait_for("Refused.")
-        assert victim.exists()
+        assert protected.exists()
         assert "use the trash instead" in world.said()[-1]
 
 
 def test_a_yes_for_the_conversation_lasts_as_long_as_it(world: World) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add(step, "Gone.", step, "Gone again.")
     with world.chat() as chat:
         chat.say("delete it")
         chat.wait_for("allow?")
         chat.type("s" + ENTER)
         chat.wait_for("Gone.")
-        victim.mkdir()
+        protected.mkdir()
         chat.say("once more")
         assert "allow?" not in chat.wait_for("Gone again.")
-        assert not victim.exists()
+        assert not protected.exists()
 
 
 def test_a_question_of_the_model_is_answered_by_number_or_in_words(world: World) -> None:
@@ -157,7 +157,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line_and_a_second_one_leaves(world: Worl
 
 
 def test_ctrl_c_at_a_question_stops_the_turn(world: World) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add(step, "Something else.")
     with world.chat() as chat:
         chat.say("delete it")
@@ -166,7 +166,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(world: World) -> None:
         chat.wait_for("Stopped.")
         chat.say("hello again")
         chat.wait_for("Something else.")
-    assert victim.exists()
+    assert protected.exists()
     with world.store() as store:
         assert store.read(questions.pending) == []
 
@@ -196,7 +196,7 @@ def test_a_signal_finalizes_the_conversation_at_the_prompt_and_in_a_turn(
 
 @pytest.mark.parametrize("moment", ["prompt", "turn", "question"])
 def test_a_closed_terminal_finalizes_the_conversation(world: World, moment: str) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add("Yes.", step if moment == "question" else silence(Quiet()))
     with world.chat() as chat:
         chat.say("hello")
@@ -212,7 +212,7 @@ def test_a_closed_terminal_finalizes_the_conversation(world: World, moment: str)
     assert world.sessions()[0]["end_reason"] == "cli_close"
     states = [turn["state"] for turn in world.turns()]
     assert states == (["answered"] if moment == "prompt" else ["answered", "interrupted"])
-    assert victim.exists()
+    assert protected.exists()
 
 
 def test_a_turn_that_was_killed_goes_on_when_the_conversation_is_continued(world: World) -> None:
@@ -244,7 +244,7 @@ def test_a_turn_that_was_killed_goes_on_when_the_conversation_is_continued(world
 
 def test_keys_typed_before_a_question_do_not_answer_it(world: World) -> None:
     quiet = Quiet()
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add(Step(calls=step.calls, quiet=quiet), "Refused.")
     with world.chat() as chat:
         chat.say("delete it")
@@ -254,7 +254,7 @@ def test_keys_typed_before_a_question_do_not_answer_it(world: World) -> None:
         chat.wait_for("allow?")
         chat.type("n" + ENTER)
         chat.wait_for("Refused.")
-        assert victim.exists()
+        assert protected.exists()
 
 
 def test_keys_typed_during_a_turn_are_the_next_message(world: World) -> None:
@@ -270,7 +270,7 @@ def test_keys_typed_during_a_turn_are_the_next_message(world: World) -> None:
 
 
 def test_a_question_survives_the_process_and_is_asked_again(world: World) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add(step, "Gone.")
     with world.chat() as chat:
         chat.say("delete it")
@@ -281,12 +281,12 @@ def test_a_question_survives_the_process_and_is_asked_again(world: World) -> Non
         chat.type("y" + ENTER)
         chat.wait_for("Gone.")
         chat.wait_for("tokens in")
-    assert not victim.exists()
+    assert not protected.exists()
     assert [turn["state"] for turn in world.turns()] == ["answered"]
 
 
 def test_a_question_that_is_answered_elsewhere_closes(world: World) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add(step, "Gone.")
     with world.chat() as chat:
         chat.say("delete it")
@@ -297,18 +297,18 @@ def test_a_question_that_is_answered_elsewhere_closes(world: World) -> None:
         chat.wait_for("settled elsewhere")
         chat.wait_for("Gone.")
         chat.wait_for_prompt()
-    assert not victim.exists()
+    assert not protected.exists()
 
 
 def test_end_of_input_at_a_question_leaves_and_allows_nothing(world: World) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add(step)
     with world.chat() as chat:
         chat.say("delete it")
         chat.wait_for("allow?")
         chat.type(CTRL_D)
         assert chat.wait() == 130
-    assert victim.exists()
+    assert protected.exists()
     assert [turn["state"] for turn in world.turns()] == ["interrupted"]
 
 
@@ -384,7 +384,7 @@ def test_commands_work_and_mistakes_are_told(world: World) -> None:
 
 
 def test_a_dumb_terminal_gets_plain_lines(world: World) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add("Some **bold** words.", step, "Gone.", silence(Quiet()))
     with world.chat(TERM="dumb") as chat:
         chat.wait_for("> ")
@@ -398,7 +398,7 @@ def test_a_dumb_terminal_gets_plain_lines(world: World) -> None:
         chat.wait_for("allow?")
         chat.type("y\n")
         chat.wait_for("Gone.")
-        assert not victim.exists()
+        assert not protected.exists()
         chat.wait_for("> ")
         chat.type("more\n")
         world.server.wait_for_requests(4)
@@ -420,7 +420,7 @@ def test_without_a_model_the_person_is_asked_once_before_anything_is_fetched(wor
 
 
 def test_one_question_on_a_terminal_is_streamed_and_may_ask(world: World) -> None:
-    step, victim = dangerous(world)
+    step, protected = dangerous(world)
     world.server.add(step, say("", chunks=words("It is **gone**.\n\n- really")))
     with world.chat("-q", "delete it") as chat:
         chat.wait_for("allow?")
@@ -428,7 +428,7 @@ def test_one_question_on_a_terminal_is_streamed_and_may_ask(world: World) -> Non
         chat.wait_for("It is **gone**.")
         chat.wait_for("- really")
         assert chat.wait() == 0
-    assert not victim.exists()
+    assert not protected.exists()
 
 
 def test_the_program_alone_on_a_dumb_terminal_starts_a_chat(world: World) -> None:

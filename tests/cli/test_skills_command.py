@@ -2,7 +2,7 @@
 
 from hermes_core.paths import Home
 from tests.agent.test_skills import REVIEW, write
-from tests.cli.chatting import World
+from tests.cli.chat_process import World
 from tests.cli.conftest import Shell
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.chatting import TerminalChat
+from tests.cli.chat_process import TerminalChat
 
 PROGRAM = """
 import ctypes, functools, readline, signal, sys

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.paths import Home
-from tests.gateway.living import World
+from tests.gateway.harness import World
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from gateway.config import Platform
 from gateway.replies import decode
 from gateway.source import SessionSource
 from hermes_state.ledger import outbox, people
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 
 
 def _choose_home(world: World) -> None:

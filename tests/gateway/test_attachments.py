@@ -23,7 +23,7 @@ from gateway.platforms.base import (
 from hermes_core.errors import StoreFullError
 from hermes_state import SessionDB, files
 from hermes_state.ledger import sessions
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'

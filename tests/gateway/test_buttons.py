@@ -5,7 +5,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.loopback.server import Shown
 
 _DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")

@@ -14,14 +14,14 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import outbox, turns
 from hermes_state.values import OutboundPart
-from tests.gateway.chaos import judge, script
+from tests.gateway.chaos import script, verdict
 from tests.gateway.chaos.__main__ import told
-from tests.gateway.chaos.judge import Findings, Talk
-from tests.gateway.chaos.place import Place, Seen
 from tests.gateway.chaos.run import run
 from tests.gateway.chaos.script import Question
 from tests.gateway.chaos.servers import everywhere
-from tests.gateway.living import TIMEOUT_S, Inside, World
+from tests.gateway.chaos.surface import Seen, Surface
+from tests.gateway.chaos.verdict import Findings, Talk
+from tests.gateway.harness import TIMEOUT_S, Inside, World
 
 ONE = "k0n1 1/2 is said.\n\nk0n1 2/2 is said."
 TWO = "k0n2 1/2 is said.\n\nk0n2 2/2 is said."
@@ -82,8 +82,8 @@ def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
 # -- the judge -------------------------------------------------------------------------------------
 
 
-class Shown(Place):
-    """A place that shows what it is told to show."""
+class Shown(Surface):
+    """A surface that shows what it is told to show."""
 
     name = "shown"
 
@@ -113,7 +113,7 @@ class Shown(Place):
 def judged(*seen: Seen, resend: Resend = "same", kinds: tuple[str, ...] = ("plain",)) -> Findings:
     asked = [Question(0, number, kind, f"m{number}") for number, kind in enumerate(kinds, 1)]
     found = Findings()
-    judge.of_talk(Talk(Shown(resend, *seen), "chat", asked), found)
+    verdict.of_talk(Talk(Shown(resend, *seen), "chat", asked), found)
     return found
 
 
@@ -180,7 +180,7 @@ def test_what_the_store_holds_open_is_seen(home: Home) -> None:
         turn = store.write(turns.accept, "s", {"role": "user", "content": asked[0].text("/")})
         store.write(outbox.put, [OutboundPart("shown", "chat", "k0n1")])
     found = Findings()
-    judge.of_store(home, asked, found)
+    verdict.of_store(home, asked, found)
     assert any("turns without an end" in one for one in found.wrong)
     assert any("pieces that were not sent" in one for one in found.wrong)
     with SessionDB(home.database) as store:
@@ -190,9 +190,9 @@ def test_what_the_store_holds_open_is_seen(home: Home) -> None:
         store.write(outbox.begin, piece["id"])
         store.write(outbox.sent, piece["id"])
     found = Findings()
-    judge.of_store(home, asked, found)
+    verdict.of_store(home, asked, found)
     assert found.wrong == []
-    judge.of_store(home, [*asked, Question(0, 2, "plain")], found)
+    verdict.of_store(home, [*asked, Question(0, 2, "plain")], found)
     assert any("too few" in one for one in found.wrong)
 
 

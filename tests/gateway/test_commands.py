@@ -13,7 +13,7 @@ from hermes_cli import plugins
 from hermes_state import SessionDB
 from hermes_state.ledger import inbox, routes, turns
 from hermes_state.values import InboundMessage
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.loopback.adapter import LoopbackAdapter
 

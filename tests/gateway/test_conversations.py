@@ -13,7 +13,7 @@ from hermes_agent.testing.faults import Refuse
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from hermes_state.ledger import messages, people, sessions
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 from tests.support.faults import eventually
 from tests.support.loopback.adapter import LoopbackAdapter
 

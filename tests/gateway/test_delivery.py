@@ -29,7 +29,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import drafts, outbox, sessions, turns
 from hermes_state.store import Tx
 from hermes_state.values import OutboundPart, Row
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 from tests.support.faults import disk_full_at, eventually
 
 _HOUR = 3600.0

@@ -17,7 +17,7 @@ from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.turn.values import Outcome
 from hermes_cli import plugins
 from hermes_state.ledger import lineage, messages, outbox
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 from tests.support.faults import disk_full_at, eventually
 
 pytestmark = pytest.mark.promise("P6")

@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.paths import Home
-from tests.gateway.living import TIMEOUT_S, Process, World
+from tests.gateway.harness import TIMEOUT_S, Process, World
 from tests.support.faults import eventually
 
 

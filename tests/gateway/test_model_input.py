@@ -11,7 +11,7 @@ from gateway.platforms.base import MessageEvent
 from gateway.source import SessionSource
 from hermes_agent.testing.scripted import Quiet, call, say
 from hermes_state.ledger import messages, outbox
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 from tests.support.faults import eventually
 
 _TIMEOUT_S = 10

@@ -28,7 +28,7 @@ from gateway.platforms.base import PlatformError
 from gateway.supervision import Supervisor, end
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import ConfigError, UsageError
-from tests.gateway.living import TIMEOUT_S, Inside, Process, World
+from tests.gateway.harness import TIMEOUT_S, Inside, Process, World
 from tests.gateway.servers.ports import free_port
 from tests.support.faults import eventually
 from tests.support.loopback.adapter import LoopbackAdapter

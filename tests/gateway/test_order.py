@@ -9,7 +9,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from hermes_state.ledger import turns
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import eventually
 
 pytestmark = pytest.mark.promise("P5")

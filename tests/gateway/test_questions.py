@@ -19,7 +19,7 @@ from hermes_agent.turn.events import QuestionAsked
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 
 _GROUP: dict[str, Any] = {"chat_type": "group", "mention": False}
 

@@ -18,7 +18,7 @@ from hermes_agent.turn.values import Outcome
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.values import Role, Scope
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 
 OWNER = Permissions("x:1", "owner", Scope("x", "1"), is_private=True)
 PLACE = SessionSource(Platform.register("loopback"), "a")

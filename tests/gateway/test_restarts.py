@@ -14,7 +14,7 @@ from hermes_core.errors import ConfigError
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite.repair import repair
 from hermes_state.ledger import lineage, outbox, turns
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import eventually
 from tests.support.plugins import DEADLY, enable
 

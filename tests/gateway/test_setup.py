@@ -9,8 +9,8 @@ import pytest
 
 from gateway.locks import AccountLock
 from hermes_core import config
-from tests.cli.chatting import CTRL_C, TerminalChat
-from tests.gateway.living import TIMEOUT_S, Process, World
+from tests.cli.chat_process import CTRL_C, TerminalChat
+from tests.gateway.harness import TIMEOUT_S, Process, World
 from tests.gateway.servers.ports import free_port
 from tests.gateway.servers.telegram import ANNA, BEN, BotApi, Fail
 

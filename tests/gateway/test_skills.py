@@ -8,7 +8,7 @@ from gateway.source import SessionSource
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from tests.agent.test_skills import REVIEW, write
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 
 
 def _asked(world: World) -> list[str]:

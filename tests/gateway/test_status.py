@@ -22,7 +22,7 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import outbox, turns
 from hermes_state.values import InboundMessage, NewSession, OutboundPart
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 from tests.support.faults import eventually, needs_dev_full
 
 

@@ -14,7 +14,7 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_cli import plugins
 from hermes_state.ledger import questions
 from hermes_state.values import Scope
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 
 _TIMEOUT_S = 10
 _THREAD: dict[str, Any] = {"chat_type": "group", "thread": "t"}

@@ -17,7 +17,7 @@ from hermes_cli import plugins
 from hermes_state import SessionDB
 from hermes_state.ledger import outbox, turns
 from hermes_state.ledger import outbox as outbox_ledger
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import eventually
 from tests.support.loopback.adapter import LoopbackAdapter
 

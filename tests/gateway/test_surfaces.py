@@ -22,10 +22,10 @@ from hermes_agent.testing.server import Recorded, ScriptedServer
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import lineage, turns
-from tests.gateway.chaos.telegram import TelegramPlace
-from tests.gateway.living import TIMEOUT_S, Process
-from tests.rpc.serving import PATIENT
-from tests.rpc.serving import Process as RpcProcess
+from tests.gateway.chaos.telegram import TelegramSurface
+from tests.gateway.harness import TIMEOUT_S, Process
+from tests.rpc.harness import PATIENT
+from tests.rpc.harness import Process as RpcProcess
 from tests.support.faults import eventually
 
 _TOKEN = "a-token-for-the-tests"
@@ -82,7 +82,7 @@ def _reply(recorded: Recorded) -> Step:
 class World:
     """A home with a gateway on the Bot API double and the HTTP API, and a strict model server."""
 
-    def __init__(self, home: Home, telegram: TelegramPlace, model: ScriptedServer) -> None:
+    def __init__(self, home: Home, telegram: TelegramSurface, model: ScriptedServer) -> None:
         self.home = home
         self.telegram = telegram
         self.model = model
@@ -257,8 +257,8 @@ _MAKE: dict[str, Callable[[World, str], Surface]] = {
 
 @pytest.fixture
 def world(home: Home) -> Iterator[World]:
-    with TelegramPlace() as telegram, ScriptedServer(_reply, strict_transcripts=True) as model:
-        assert isinstance(telegram, TelegramPlace)
+    with TelegramSurface() as telegram, ScriptedServer(_reply, strict_transcripts=True) as model:
+        assert isinstance(telegram, TelegramSurface)
         made = World(home, telegram, model)
         try:
             yield made

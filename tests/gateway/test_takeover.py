@@ -14,7 +14,7 @@ from gateway.locks import AccountLock
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_core.errors import UsageError
 from hermes_core.paths import Home
-from tests.gateway.living import TIMEOUT_S, Process, World
+from tests.gateway.harness import TIMEOUT_S, Process, World
 from tests.support.faults import eventually
 
 

@@ -11,7 +11,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import inbox, outbox, turns
 from hermes_state.ledger.turns import MOST_ATTEMPTS
 from hermes_state.values import Accepted
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 
 _TIMEOUT_S = 10

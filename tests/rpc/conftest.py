@@ -7,7 +7,7 @@ import pytest
 
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
-from tests.rpc.serving import Inside, World
+from tests.rpc.harness import Inside, World
 from tui_gateway import server
 from tui_gateway.resources import Resources
 

@@ -26,7 +26,7 @@ from hermes_state.ledger import leases
 from hermes_state.ledger import lineage as lineage_ledger
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import turns as turn_ledger
-from tests.rpc.serving import TIMEOUT_S, Json, Process, RefusedError, World
+from tests.rpc.harness import TIMEOUT_S, Json, Process, RefusedError, World
 from tests.support import findings
 
 ROUNDS = 10

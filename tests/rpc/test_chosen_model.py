@@ -3,7 +3,7 @@
 import pytest
 
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import Client, Inside, World
+from tests.rpc.harness import Client, Inside, World
 
 
 def asked(model: ScriptedServer) -> str:

@@ -10,7 +10,7 @@ from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError, World
+from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
 from tui_gateway import server

@@ -17,7 +17,7 @@ from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import leases
-from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError, World
+from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
 from tui_gateway import prompts, server

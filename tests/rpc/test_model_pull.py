@@ -15,7 +15,7 @@ from hermes_agent.models.embedded.catalog import Entry
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import turns
-from tests.rpc.serving import Inside, RefusedError
+from tests.rpc.harness import Inside, RefusedError
 from tui_gateway import server
 from tui_gateway.resources import Resources
 

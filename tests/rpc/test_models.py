@@ -5,7 +5,7 @@ import pytest
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core import config
 from hermes_core.paths import Home
-from tests.rpc.serving import Client, Inside, RefusedError, World
+from tests.rpc.harness import Client, Inside, RefusedError, World
 
 OWN = ("OPENAI_BASE_URL", "OPENAI_API_KEY", "HERMES_MODEL")
 

@@ -7,7 +7,7 @@ import pytest
 
 from hermes_agent.testing.server import ScriptedServer
 from tests.agent.test_skills import REVIEW, write
-from tests.rpc.serving import Client, Inside, RefusedError, World
+from tests.rpc.harness import Client, Inside, RefusedError, World
 from tests.rpc.test_prompt import PIXEL
 from tui_gateway.methods import TABLE
 

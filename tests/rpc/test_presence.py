@@ -13,7 +13,7 @@ import pytest
 
 from hermes_state import SessionDB
 from hermes_state.ledger import leases, lineage, turns
-from tests.rpc.serving import TIMEOUT_S
+from tests.rpc.harness import TIMEOUT_S
 from tui_gateway.orphans import end_orphans
 from tui_gateway.presence import Presence
 

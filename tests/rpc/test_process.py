@@ -18,7 +18,7 @@ from hermes_core.errors import ModelError
 from hermes_core.paths import Home
 from hermes_state.ledger import messages, partials
 from tests.rpc import kills
-from tests.rpc.serving import TIMEOUT_S, Process, RefusedError, World
+from tests.rpc.harness import TIMEOUT_S, Process, RefusedError, World
 from tests.rpc.test_requests import Fuzz
 from tests.support.plugins import enable
 from tui_gateway.transport import MAX_LINE_BYTES

@@ -14,7 +14,7 @@ from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_state.ledger import leases, lineage, turns
-from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError, World
+from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError, World
 from tests.support.faults import eventually
 from tui_gateway import server
 

@@ -7,7 +7,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
 from hermes_state.ledger import questions
 from tests.agent.tools.test_facts import PLUGIN
-from tests.rpc.serving import Inside, RefusedError, World
+from tests.rpc.harness import Inside, RefusedError, World
 from tests.support.plugins import enable
 from tui_gateway import scope, server
 

@@ -9,7 +9,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, Step, call, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_engine import events
-from tests.rpc.serving import TIMEOUT_S, Inside, Json
+from tests.rpc.harness import TIMEOUT_S, Inside, Json
 from tests.rpc.test_ws import Socket, address, service
 from tests.support.faults import eventually
 from tui_gateway import server

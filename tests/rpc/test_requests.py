@@ -10,7 +10,7 @@ import pytest
 
 from hermes_core.errors import StoreError
 from hermes_protocol.errors import CODES
-from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError
+from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError
 from tui_gateway import methods, server
 from tui_gateway.pool import Pool
 from tui_gateway.transport import Memory

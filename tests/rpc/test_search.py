@@ -2,7 +2,7 @@
 
 from hermes_agent.testing.scripted import say
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import Inside, World
+from tests.rpc.harness import Inside, World
 
 
 def test_an_original_and_its_branch_are_both_found_once(

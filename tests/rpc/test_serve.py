@@ -14,7 +14,7 @@ import pytest
 
 from hermes_cli.commands import attach
 from hermes_core.errors import ConfigError
-from tests.rpc.serving import TIMEOUT_S, World
+from tests.rpc.harness import TIMEOUT_S, World
 from tests.rpc.test_ws import Socket
 
 SERVE = ("hermes_cli.main", "serve")

@@ -12,7 +12,7 @@ from hermes_agent.testing.scripted import Quiet, Step, call, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
 from hermes_state.ledger import turns
-from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError, World
+from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError, World
 from tui_gateway import server
 
 

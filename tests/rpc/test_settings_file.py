@@ -3,7 +3,7 @@
 import pytest
 
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import RefusedError, World
+from tests.rpc.harness import RefusedError, World
 
 
 def test_a_session_is_opened_when_the_settings_are_corrected(

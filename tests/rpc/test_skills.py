@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.testing.server import ScriptedServer
 from tests.agent.test_skills import REVIEW, write
-from tests.rpc.serving import RefusedError, World
+from tests.rpc.harness import RefusedError, World
 
 
 def test_a_skill_is_dispatched_as_a_message_that_the_client_submits(

@@ -10,7 +10,7 @@ from hermes_core import slash_commands
 from hermes_core.paths import Home
 from hermes_core.settings import PluginSettings, Settings
 from hermes_core.slash_commands import SURFACES, Surface
-from tests.rpc.serving import Inside
+from tests.rpc.harness import Inside
 from tests.support.plugins import enable
 
 PLUGIN = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.rpc.serving import TIMEOUT_S
+from tests.rpc.harness import TIMEOUT_S
 from tui_gateway import protocol
 from tui_gateway.transport import Descriptor, Lines, Queued
 

@@ -20,7 +20,7 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core import clock
 from hermes_core.paths import Home
-from tests.rpc.serving import TIMEOUT_S, Client, Inside, Json, World
+from tests.rpc.harness import TIMEOUT_S, Client, Inside, Json, World
 from tui_gateway import server, ws
 from tui_gateway.ws import Address, Service
 

@@ -19,17 +19,17 @@ from typing import Literal, NamedTuple
 from tests.state import workload
 from tests.state.workload import Expectation, Findings
 from tests.support.findings import Row, table
-from tests.support.nursery import (
-    Nursery,
-    Victim,
-    kill_everywhere,
+from tests.support.fork_server import (
+    ForkServer,
+    Worker,
+    kill_at_every_point,
     kill_randomly,
     listen,
     processes,
 )
-from tests.support.victim import Order
+from tests.support.worker import Order
 
-MODULE = "tests.state.victim"
+MODULE = "tests.state.worker"
 ROUNDS_PER_STORE = 5
 
 
@@ -44,45 +44,45 @@ def at_every_point(folder: Path, one: Pass, *, step: int = 1) -> Row[Findings]:
     """Kill at every `step`th point of a pass, each time on a fresh store."""
     expected = Expectation(workload.undisturbed())
 
-    def kill_at(victims: Nursery, point: int) -> tuple[Findings, Victim]:
+    def kill_at(workers: ForkServer, point: int) -> tuple[Findings, Worker]:
         path = folder / f"{one.trap}-{one.threads}-{point}.db"
         threads = [f"r0w0t{number}" for number in range(one.threads)]
-        victim = victims.start(Order(str(path), threads, 1, trap=one.trap, kill_at=point))
+        worker = workers.start(Order(str(path), threads, 1, trap=one.trap, kill_at=point))
         found = Findings()
-        listen([victim], lambda: victim.is_silent)
-        if not victim.is_silent:
-            os.kill(victim.pid, signal.SIGKILL)
+        listen([worker], lambda: worker.is_silent)
+        if not worker.is_silent:
+            os.kill(worker.pid, signal.SIGKILL)
             found.note("errors", f"point {point} was not reached in time")
-        victims.bury(victim)
-        found.add(_inspect(path, {0: [victim]}, expected))
-        return found, victim
+        workers.reap(worker)
+        found.add(_inspect(path, {0: [worker]}, expected))
+        return found, worker
 
     name = f"every {one.trap}, {one.threads} thread{'s' * (one.threads > 1)}"
-    return kill_everywhere(name, MODULE, Findings(), kill_at, step=step)
+    return kill_at_every_point(name, MODULE, Findings(), kill_at, step=step)
 
 
 def at_random_moments(folder: Path, writers: int, kills: int, seed: int) -> Row[Findings]:
     """Kill at random moments, with several processes writing to one file."""
     expected = Expectation(workload.undisturbed())
 
-    def kill(victims: Nursery, lane: int, share: int) -> Findings:
-        return _kill_stores(victims, folder, writers, share, expected, seed * 1_000 + lane)
+    def kill(workers: ForkServer, number: int, share: int) -> Findings:
+        return _kill_stores(workers, folder, writers, share, expected, seed * 1_000 + number)
 
     name = f"random, {processes(writers)}"
     return kill_randomly(name, MODULE, Findings(), kill, kills=kills)
 
 
 def _kill_stores(
-    victims: Nursery, folder: Path, writers: int, kills: int, expected: Expectation, seed: int
+    workers: ForkServer, folder: Path, writers: int, kills: int, expected: Expectation, seed: int
 ) -> Findings:
     """A store is killed some times over before there is a new one."""
     found, dice = Findings(), random.Random(seed)
     for first in range(0, kills, ROUNDS_PER_STORE):
         path = folder / f"random-{writers}-{seed}-{first}.db"
-        history: dict[int, list[Victim]] = {}
+        history: dict[int, list[Worker]] = {}
         total = Findings()
         for number in range(min(ROUNDS_PER_STORE, kills - first)):
-            history[number] = _one_round(victims, path, writers, number, dice, total)
+            history[number] = _one_round(workers, path, writers, number, dice, total)
             latest = _inspect(path, history, expected)
             if not latest.is_clean:
                 found.notes.append(f"seed {seed}, store {first}, round {number}")
@@ -95,12 +95,12 @@ def _kill_stores(
 
 
 def _one_round(
-    victims: Nursery, path: Path, writers: int, number: int, dice: random.Random, found: Findings
-) -> list[Victim]:
+    workers: ForkServer, path: Path, writers: int, number: int, dice: random.Random, found: Findings
+) -> list[Worker]:
     """Start writers, and kill them: all at once, or one first and the rest after they went on."""
     began = time.monotonic()
     alive = [
-        victims.start(
+        workers.start(
             Order(
                 str(path),
                 [f"r{number}w{writer}t{thread}" for thread in range(dice.randint(1, 3))],
@@ -118,35 +118,35 @@ def _one_round(
     killed = list(alive)
     if writers > 1 and dice.random() < 0.5:
         first = alive.pop(dice.randrange(len(alive)))
-        victims.kill([first])
+        workers.kill([first])
         _continue(alive, found)
-    victims.kill(alive)
+    workers.kill(alive)
     return killed
 
 
-def _continue(survivors: Sequence[Victim], found: Findings) -> None:
+def _continue(survivors: Sequence[Worker], found: Findings) -> None:
     """The locks of a dead writer must not hold up the others."""
-    before = [sum(victim.steps.values()) for victim in survivors]
+    before = [sum(worker.steps.values()) for worker in survivors]
 
     def all_went_on() -> bool:
-        now = [sum(victim.steps.values()) for victim in survivors]
+        now = [sum(worker.steps.values()) for worker in survivors]
         return all(later > earlier for earlier, later in zip(before, now, strict=True))
 
     if not listen(survivors, all_went_on):
         found.note("errors", "a writer did not go on after another one was killed")
 
 
-def _inspect(path: Path, rounds: dict[int, list[Victim]], expected: Expectation) -> Findings:
+def _inspect(path: Path, rounds: dict[int, list[Worker]], expected: Expectation) -> Findings:
     """Compare a store with what was acknowledged in all its rounds."""
     acknowledged = {
         f"r{number}w{writer}t{thread}": steps
         for number, killed in rounds.items()
-        for writer, victim in enumerate(killed)
-        for thread, steps in victim.steps.items()
+        for writer, worker in enumerate(killed)
+        for thread, steps in worker.steps.items()
     }
     found = workload.inspect(path, acknowledged, expected)
-    for victim in rounds[max(rounds)]:
-        for error in victim.errors:
+    for worker in rounds[max(rounds)]:
+        for error in worker.errors:
             found.note("errors", error)
     return found
 

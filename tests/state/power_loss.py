@@ -20,7 +20,7 @@ from hermes_state import SessionDB
 from hermes_state.engines.sqlite import checkpoint
 from tests.state import workload
 from tests.state.workload import Expectation, Findings
-from tests.support.victim import CHECKPOINT_PAGES
+from tests.support.worker import CHECKPOINT_PAGES
 
 SECTOR = 512
 """What a disk writes whole or not at all."""

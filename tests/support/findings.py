@@ -45,7 +45,7 @@ class Row(NamedTuple, Generic[F]):
     kills: int
     found: F
     points: Counter[str]
-    """How often a victim was killed at each point."""
+    """How often a worker was killed at each point."""
 
 
 def table(rows: Sequence[Row[Any]]) -> str:

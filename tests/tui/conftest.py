@@ -9,8 +9,8 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from hermes_core import clock
 from hermes_core.paths import Home
-from tests.tui.double import NOW
-from tests.tui.interface import Interface, running
+from tests.tui.fake_server import NOW
+from tests.tui.harness import Interface, running
 
 
 @pytest.fixture

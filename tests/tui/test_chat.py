@@ -28,8 +28,8 @@ from hermes_tui.widgets.queue import WaitingPrompt
 from hermes_tui.widgets.reasoning import Reasoning
 from hermes_tui.widgets.reply import CodeBlock
 from hermes_tui.widgets.tool import ToolCall
-from tests.tui.double import MARKDOWN
-from tests.tui.interface import Interface, running
+from tests.tui.fake_server import MARKDOWN
+from tests.tui.harness import Interface, running
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from hermes_tui.messages import ApprovalAsked, QuestionAsked, RequestExpired
 from hermes_tui.widgets import card as card_module
 from hermes_tui.widgets.card import Card
 from tests.support.examples import examples
-from tests.tui.interface import Interface, running
+from tests.tui.harness import Interface, running
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from hermes_tui import wire
 from hermes_tui.client import Client, Connect, Listener
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.transport import ChildTransport
-from tests.tui.interface import TIMEOUT_S, connection
+from tests.tui.harness import TIMEOUT_S, connection
 
 pytestmark = pytest.mark.anyio
 

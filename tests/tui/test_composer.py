@@ -11,7 +11,7 @@ from hermes_core.paths import Home, make_folder
 from hermes_protocol.results import Queued
 from hermes_tui.history import InputHistory
 from hermes_tui.screens.help import HelpScreen
-from tests.tui.interface import Interface, running
+from tests.tui.harness import Interface, running
 
 pytestmark = pytest.mark.anyio
 

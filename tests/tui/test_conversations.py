@@ -24,8 +24,8 @@ from hermes_tui.screens.models import ModelScreen
 from hermes_tui.screens.picker import PickerScreen
 from hermes_tui.screens.tree import TreeScreen, label_of
 from hermes_tui.websocket import WebSocketTransport
-from tests.tui.double import DIFF
-from tests.tui.interface import Interface, running
+from tests.tui.fake_server import DIFF
+from tests.tui.harness import Interface, running
 from tests.tui.test_websocket import gateway
 
 pytestmark = pytest.mark.anyio

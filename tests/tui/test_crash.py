@@ -15,7 +15,7 @@ from hermes_tui.entries import Call, Reply, UserMessage
 from hermes_tui.messages import ReplyDelta, TurnEnded, TurnStarted
 from hermes_tui.opening import Opening
 from hermes_tui.transport import ChildTransport
-from tests.tui.interface import Interface, running
+from tests.tui.harness import Interface, running
 
 pytestmark = pytest.mark.anyio
 

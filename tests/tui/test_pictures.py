@@ -11,7 +11,7 @@ from textual.widgets import Tree
 from hermes_core.paths import Home
 from hermes_tui.opening import Opening
 from hermes_tui.screens.picker import PickerScreen
-from tests.tui.interface import Interface, running
+from tests.tui.harness import Interface, running
 from tests.tui.test_conversations import store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio, pytest.mark.usefixtures("a_fixed_moment")]

@@ -16,7 +16,7 @@ from hermes_tui import client as client_module
 from hermes_tui.conversation import Conversation
 from hermes_tui.entries import Call, Entry, Note, Welcome
 from hermes_tui.opening import Opening
-from tests.tui.interface import DOUBLE, TIMEOUT_S, Interface, running
+from tests.tui.harness import DOUBLE, TIMEOUT_S, Interface, running
 
 pytestmark = pytest.mark.anyio
 

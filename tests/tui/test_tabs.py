@@ -12,7 +12,7 @@ from hermes_tui.opening import Opening
 from hermes_tui.screens.picker import PickerScreen
 from hermes_tui.tabs import Tab, Tabs
 from hermes_tui.widgets.tab_bar import cells
-from tests.tui.interface import Interface, connection, running
+from tests.tui.harness import Interface, connection, running
 
 pytestmark = pytest.mark.anyio
 

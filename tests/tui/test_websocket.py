@@ -19,7 +19,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 from hermes_tui.opening import Opening
 from hermes_tui.websocket import WebSocketTransport
-from tests.tui.interface import TIMEOUT_S, running
+from tests.tui.harness import TIMEOUT_S, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 

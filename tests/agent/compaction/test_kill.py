@@ -10,9 +10,9 @@ import pytest
 from hermes_state import SessionDB
 from hermes_state.ledger import lineage as lineage_ledger
 from hermes_state.ledger import messages
-from tests.agent.compaction import victim
-from tests.support.nursery import Victim, listen, nursery
-from tests.support.victim import Order
+from tests.agent.compaction import worker
+from tests.support.fork_server import Worker, fork_server, listen
+from tests.support.worker import Order
 
 
 @pytest.mark.promise("P4")
@@ -24,11 +24,11 @@ def test_kills_at_random_moments_leave_no_half_rotation_and_lose_nothing(
     path = tmp_path / "state.db"
     acknowledged, compactions = 0, 0
     moments: Counter[str] = Counter()
-    with nursery(victim.__name__) as victims:
+    with fork_server(worker.__name__) as workers:
         for _ in range(kills):
-            alive = victims.start(Order(str(path), [], 0))
+            alive = workers.start(Order(str(path), [], 0))
             _wait_for_the_moment(alive, chance)
-            victims.kill([alive])
+            workers.kill([alive])
             assert not alive.errors
             moments[alive.point] += 1
             compactions += alive.points.count("compacted")
@@ -37,8 +37,8 @@ def test_kills_at_random_moments_leave_no_half_rotation_and_lose_nothing(
     assert moments["compacting"] >= kills / 12, f"too few died while they compacted: {moments}"
 
 
-def _wait_for_the_moment(alive: Victim, chance: random.Random) -> None:
-    """Wait until a victim begins one of its first compactions, and then a random moment longer."""
+def _wait_for_the_moment(alive: Worker, chance: random.Random) -> None:
+    """Wait until a worker begins one of its first compactions, and then a random moment longer."""
     number = chance.randrange(1, 4)
     assert listen([alive], lambda: alive.points.count("compacting") >= number), alive.errors
     pause_s = chance.choice((0.0, chance.random() * 0.06))
@@ -49,7 +49,7 @@ def _check(path: Path, acknowledged: int) -> int:
     """What was acknowledged is there in order and once, perhaps with the one that was under way."""
     with SessionDB(path) as store:
         assert store.check() == []
-        tip = store.read(lineage_ledger.tip, victim.SESSION)
+        tip = store.read(lineage_ledger.tip, worker.SESSION)
         whole = store.get_messages_as_conversation(tip, include_ancestors=True)
         assert len(whole) in (acknowledged, acknowledged + 1)
         assert [row["content"].split(":")[0] for row in whole] == [

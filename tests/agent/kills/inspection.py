@@ -15,7 +15,7 @@ from hermes_state.ledger import budgets, lineage
 from hermes_state.ledger import effects as effect_ledger
 from hermes_state.ledger import turns as turn_ledger
 from tests.agent.kills import script
-from tests.agent.kills.victim import turns_of
+from tests.agent.kills.worker import turns_of
 from tests.support import findings
 
 _ENDS = ("answered", "failed", "interrupted")

@@ -9,17 +9,17 @@ from typing import Literal
 from tests.agent.kills import inspection
 from tests.agent.kills.inspection import Findings
 from tests.support.findings import Row
-from tests.support.nursery import (
-    Nursery,
-    Victim,
-    kill_everywhere,
+from tests.support.fork_server import (
+    ForkServer,
+    Worker,
+    kill_at_every_point,
     kill_randomly,
     listen,
     processes,
 )
-from tests.support.victim import Order
+from tests.support.worker import Order
 
-MODULE = "tests.agent.kills.victim"
+MODULE = "tests.agent.kills.worker"
 TURNS = 3
 """Turns of a conversation that is killed at every point: enough for a compaction on the way."""
 LONG = 1_000
@@ -32,37 +32,37 @@ def at_every_point(
 ) -> Row[Findings]:
     """Kill an agent at every point of its turns, each time on a fresh store, and let it recover."""
 
-    def kill_at(victims: Nursery, point: int) -> tuple[Findings, Victim]:
+    def kill_at(workers: ForkServer, point: int) -> tuple[Findings, Worker]:
         database = folder / f"{trap}-{point}" / "state.db"
         database.parent.mkdir()
-        killed = victims.start(Order(str(database), ["a"], TURNS, trap=trap, kill_at=point))
+        killed = workers.start(Order(str(database), ["a"], TURNS, trap=trap, kill_at=point))
         listen([killed], lambda: killed.is_silent)
-        victims.bury(killed)
-        return _recovered(victims, database, [killed], ["a"], TURNS), killed
+        workers.reap(killed)
+        return _recovered(workers, database, [killed], ["a"], TURNS), killed
 
-    return kill_everywhere(f"every {trap}", MODULE, Findings(), kill_at, step=step)
+    return kill_at_every_point(f"every {trap}", MODULE, Findings(), kill_at, step=step)
 
 
 def _recovered(
-    victims: Nursery,
+    workers: ForkServer,
     database: Path,
-    killed: Sequence[Victim],
+    killed: Sequence[Worker],
     names: Sequence[str],
     turns: int,
     acknowledged: dict[str, int] | None = None,
 ) -> Findings:
     """Start an agent that nobody kills, and look at what it leaves."""
     acknowledged = dict(acknowledged or {})
-    last = victims.start(Order(str(database), list(names), turns))
+    last = workers.start(Order(str(database), list(names), turns))
     listen([last], lambda: last.is_silent)
-    victims.bury(last)
-    for victim in (*killed, last):
-        for number, steps in victim.steps.items():
+    workers.reap(last)
+    for worker in (*killed, last):
+        for number, steps in worker.steps.items():
             name = names[number]
             acknowledged[name] = max(steps, acknowledged.get(name, 0))
     found = inspection.inspect(database, acknowledged)
-    for victim in (*killed, last):
-        for error in victim.errors:
+    for worker in (*killed, last):
+        for error in worker.errors:
             found.note("errors", error)
     if not last.is_done:
         found.note("errors", f"{database.parent.name}: the last agent did not come to its end")
@@ -72,14 +72,14 @@ def _recovered(
 def at_random_moments(folder: Path, count: int, kills: int, seed: int) -> Row[Findings]:
     """Kill at random moments; a store is killed some times over before it may recover."""
 
-    def kill(victims: Nursery, lane: int, share: int) -> Findings:
-        found, dice = Findings(), random.Random(seed * 1_000 + lane)
+    def kill(workers: ForkServer, number: int, share: int) -> Findings:
+        found, dice = Findings(), random.Random(seed * 1_000 + number)
         for first in range(0, share, ROUNDS):
             rounds = min(ROUNDS, share - first)
-            place = folder / f"random-{count}-{seed}-{lane}-{first}"
-            partly = _one_store(victims, place, count, rounds, dice)
+            place = folder / f"random-{count}-{seed}-{number}-{first}"
+            partly = _one_store(workers, place, count, rounds, dice)
             if not partly.is_clean:
-                partly.notes.append(f"seed {seed}, lane {lane}, store {first}")
+                partly.notes.append(f"seed {seed}, share {number}, store {first}")
             found.add(partly)
         return found
 
@@ -87,7 +87,7 @@ def at_random_moments(folder: Path, count: int, kills: int, seed: int) -> Row[Fi
 
 
 def _one_store(
-    victims: Nursery, place: Path, count: int, rounds: int, dice: random.Random
+    workers: ForkServer, place: Path, count: int, rounds: int, dice: random.Random
 ) -> Findings:
     place.mkdir()
     database = place / "state.db"
@@ -95,17 +95,17 @@ def _one_store(
     acknowledged: dict[str, int] = {}
     found = Findings()
     for _ in range(rounds):
-        alive = [victims.start(Order(str(database), own, LONG)) for own in names]
+        alive = [workers.start(Order(str(database), own, LONG)) for own in names]
         if dice.random() < 0.9:
             listen(alive, lambda v=alive: any(one.steps or one.errors for one in v))
         listen(alive, lambda: False, time.monotonic() + dice.uniform(0, 0.15))
-        victims.kill(alive)
-        for victim, own in zip(alive, names, strict=True):
-            for number, steps in victim.steps.items():
+        workers.kill(alive)
+        for worker, own in zip(alive, names, strict=True):
+            for number, steps in worker.steps.items():
                 acknowledged[own[number]] = max(steps, acknowledged.get(own[number], 0))
-            for error in victim.errors:
+            for error in worker.errors:
                 found.note("errors", error)
     everybody = [name for own in names for name in own]
     turns = max((steps + 1) // 2 for steps in acknowledged.values()) if acknowledged else 1
-    found.add(_recovered(victims, database, [], everybody, turns, acknowledged))
+    found.add(_recovered(workers, database, [], everybody, turns, acknowledged))
     return found

@@ -20,7 +20,7 @@ from hermes_core.errors import ModelError, ModelUnreachableError
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
-from tests.agent.models import hostile
+from tests.agent.models import floods
 from tests.agent.models.conftest import Format, Make
 
 HELLO = Request("You help.", [], [{"role": "user", "content": "hello"}])
@@ -28,16 +28,16 @@ IN_FLIGHT = 16 * MIB
 """What a server has sent that nobody has read: the buffers of both sockets."""
 
 by_format: dict[str, tuple[Callable[[Format], Flood], str, int]] = {
-    "text": (hostile.endless_text, "more text", limits.MAX_TEXT_CHARS),
-    "reasoning": (hostile.endless_reasoning, "more reasoning", limits.MAX_TEXT_CHARS),
-    "arguments": (hostile.endless_arguments, "longer arguments", limits.MAX_ARGUMENTS_CHARS),
-    "calls": (hostile.many_calls, "more tool calls", limits.MAX_TOOL_CALLS * 300),
+    "text": (floods.endless_text, "more text", limits.MAX_TEXT_CHARS),
+    "reasoning": (floods.endless_reasoning, "more reasoning", limits.MAX_TEXT_CHARS),
+    "arguments": (floods.endless_arguments, "longer arguments", limits.MAX_ARGUMENTS_CHARS),
+    "calls": (floods.many_calls, "more tool calls", limits.MAX_TOOL_CALLS * 300),
 }
 of_http: dict[str, tuple[Callable[[], Flood], str, int]] = {
-    "line": (hostile.endless_line, "a longer event", limits.MAX_EVENT_BYTES),
-    "event": (hostile.endless_event, "a longer event", limits.MAX_EVENT_BYTES),
-    "headers": (hostile.endless_headers, "more bytes", limits.MAX_HEAD_BYTES),
-    "body": (hostile.endless_body, "more bytes", limits.MAX_EVENT_BYTES),
+    "line": (floods.endless_line, "a longer event", limits.MAX_EVENT_BYTES),
+    "event": (floods.endless_event, "a longer event", limits.MAX_EVENT_BYTES),
+    "headers": (floods.endless_headers, "more bytes", limits.MAX_HEAD_BYTES),
+    "body": (floods.endless_body, "more bytes", limits.MAX_EVENT_BYTES),
 }
 
 
@@ -69,13 +69,13 @@ def test_http_without_end_ends_with_an_error(kind: str, server: ScriptedServer, 
 
 
 def test_endless_reasoning_details_end_with_an_error(server: ScriptedServer, connect: Make):
-    server.add(hostile.endless_details("ab"))
+    server.add(floods.endless_details("ab"))
     with pytest.raises(ModelError, match="more reasoning than a reply may have"):
         connect("openai", server.url).ask(HELLO, Stop(), ignore)
     assert server.wait_for_floods(1)[0] < limits.MAX_TEXT_CHARS * 3 + IN_FLIGHT
 
 
-@pytest.mark.parametrize("make", [hostile.endless_text, hostile.endless_arguments])
+@pytest.mark.parametrize("make", [floods.endless_text, floods.endless_arguments])
 def test_a_reply_in_tiny_pieces_takes_no_more_memory_than_a_long_one(
     make: Callable[[Format, str], Flood],
     server: ScriptedServer,
@@ -98,9 +98,9 @@ def test_a_reply_in_tiny_pieces_takes_no_more_memory_than_a_long_one(
 @pytest.mark.parametrize(
     "flood",
     [
-        hostile.dripping_headers(0.02),
-        hostile.dripping_bytes(0.02),
-        hostile.dripping_comments(0.02),
+        floods.dripping_headers(0.02),
+        floods.dripping_bytes(0.02),
+        floods.dripping_comments(0.02),
     ],
     ids=["headers", "bytes", "comments"],
 )
@@ -122,7 +122,7 @@ def test_a_slow_reply_that_goes_on_is_waited_for(
 
 def test_a_stream_that_goes_on_after_its_end_is_left(server: ScriptedServer, connect: Make):
     done = b'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\n'
-    flood = hostile.endless_text("openai")
+    flood = floods.endless_text("openai")
     server.add(Flood(flood.first + done + b"data: [DONE]\n\n", flood.again), "Still here.")
     model = connect("openai", server.url)
     assert model.ask(HELLO, Stop(), ignore).text == "Hi."
@@ -169,7 +169,7 @@ def test_a_block_after_the_message_was_finished_is_not_taken(server: ScriptedSer
 def test_a_flood_fails_its_turn_alone(
     server: ScriptedServer, model: Model, format_: Format, tmp_path: Path, home: Home
 ):
-    server.add(hostile.endless_text(format_), "Here I am.")
+    server.add(floods.endless_text(format_), "Here I am.")
     settings = Settings(agent=AgentSettings(titles=False))
     with SessionDB(tmp_path / "state.db") as store:
         agent = Agent(model, Toolbox([]), store, settings, home, workspace=tmp_path)

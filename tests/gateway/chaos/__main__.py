@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.gateway.chaos import judge
+from tests.gateway.chaos import verdict
 from tests.gateway.chaos.run import Report, run
 from tests.gateway.chaos.servers import everywhere
 
@@ -43,10 +43,10 @@ def told(report: Report) -> str:
     """A report as text."""
     found = report.found
     said = [
-        judge.table(found),
+        verdict.table(found),
         "",
         f"{report.kills.total()} kills: {_counted(report.kills)}",
-        f"troubles: {_counted(report.troubles)}",
+        f"faults: {_counted(report.faults)}",
         f"lives that ended by themselves: {report.ended_alone} because the disk was full or the store"
         f" locked, {report.stops} because they were asked to; notices of a stop: {found.notices}",
         f"calls of the model: {report.model_calls}; compactions: {report.compactions}",

@@ -1,4 +1,4 @@
-"""The HTTP API as a place: one careful client a conversation, who asks again under the same key."""
+"""The HTTP API as a surface: one careful client a conversation, who asks again under the same key."""
 
 import http.client
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.platforms.testing.network import Proxy
 from tests.gateway.chaos import script
-from tests.gateway.chaos.place import Link, Place, Seen
+from tests.gateway.chaos.surface import Link, Seen, Surface
 
 _TOKEN = "a-token-for-the-clients"
 _TIMEOUT_S = 20.0
@@ -18,7 +18,7 @@ _OVER = ("turn_failed",)
 """Codes of refusals that are how a turn came out."""
 
 
-class ApiPlace(Place):
+class ApiSurface(Surface):
     """Clients of the gateway's own server, with a network between."""
 
     name = "api_server"

@@ -1,4 +1,4 @@
-"""Loopback as a place, once for each way of sending again; the plugin that brings all three."""
+"""Loopback as a surface, once for each way of sending again; the plugin that brings all three."""
 
 import dataclasses
 from functools import partial
@@ -9,7 +9,7 @@ from gateway.platforms.base import BasePlatformAdapter, Manifest, Resend
 from gateway.platforms.testing.network import Proxy
 from hermes_cli.plugin_context import PluginContext
 from hermes_core.paths import Home
-from tests.gateway.chaos.place import Link, Place, Seen
+from tests.gateway.chaos.surface import Link, Seen, Surface
 from tests.support.loopback.manifest import MANIFEST, LoopbackSettings
 from tests.support.loopback.server import LoopbackServer
 
@@ -20,7 +20,7 @@ _CODE = "from tests.gateway.chaos.loopback import register\n\n__all__ = ['regist
 _ABOUT = f'name = "{PLUGIN}"\nversion = "1"\ndescription = "Loopback in three kinds."\n'
 
 
-class LoopbackPlace(Place):
+class LoopbackSurface(Surface):
     """A loopback server that knows as much about repeats as the way needs."""
 
     def __init__(self, way: Resend) -> None:

@@ -1,4 +1,4 @@
-"""One run: questions are asked in every place while the gateway is killed and everything fails."""
+"""One run: questions are asked in every surface while the gateway is killed and everything fails."""
 
 import contextlib
 import random
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
-from tests.gateway.chaos import judge, loopback, script
-from tests.gateway.chaos.judge import Findings, Talk
-from tests.gateway.chaos.place import Place
+from tests.gateway.chaos import loopback, script, verdict
+from tests.gateway.chaos.faults import Disk, Faults
+from tests.gateway.chaos.gateway_process import MOMENTS, GatewayProcess, Moment
 from tests.gateway.chaos.script import Question, Script
-from tests.gateway.chaos.trouble import Disk, Troubles
-from tests.gateway.chaos.victim import MOMENTS, Moment, Victim
+from tests.gateway.chaos.surface import Surface
+from tests.gateway.chaos.verdict import Findings, Talk
 
 _GLANCE_S = 0.002
 _LOOK_S = 0.5
@@ -38,7 +38,7 @@ class Report:
 
     kills: Counter[str] = field(default_factory=Counter[str])
     """By the moment of the gateway's life."""
-    troubles: Counter[str] = field(default_factory=Counter[str])
+    faults: Counter[str] = field(default_factory=Counter[str])
     stops: int = 0
     """Lives that were asked to end, and ended before they were killed."""
     ended_alone: int = 0
@@ -51,42 +51,48 @@ class Report:
 
 
 class Run:
-    """The places, the victim and the dice of one run."""
+    """The surfaces, the gateway and the dice of one run."""
 
     def __init__(
-        self, places: Sequence[Place], victim: Victim, troubles: Troubles, dice: random.Random
+        self,
+        surfaces: Sequence[Surface],
+        gateway: GatewayProcess,
+        faults: Faults,
+        dice: random.Random,
     ) -> None:
-        self._places = places
-        self._victim = victim
-        self._troubles = troubles
+        self._places = surfaces
+        self._gateway = gateway
+        self._troubles = faults
         self._dice = dice
         self._was_short = False
         self._start_s = 0.0
         self._had: set[str] = set()
-        """The troubles of this life of the gateway."""
+        """The faults of this life of the gateway."""
         self.talks: list[Talk] = []
-        self.report = Report(troubles=troubles.counts)
+        self.report = Report(faults=faults.counts)
 
     def begin(self, talks: int) -> None:
-        """Make the conversations, as many in each place."""
-        for number, place in enumerate(self._places):
+        """Make the conversations, as many in each surface."""
+        for number, surface in enumerate(self._places):
             share = talks // len(self._places) + (number < talks % len(self._places))
-            self.talks += [Talk(place, name) for name in place.begin(share)]
+            self.talks += [Talk(surface, name) for name in surface.begin(share)]
 
     def warm_up(self) -> None:
-        """A first life without trouble: mailboxes are looked at, rooms are joined."""
+        """A first life without fault: mailboxes are looked at, rooms are joined."""
         began = time.monotonic()
         self._start()
-        self._until(self._victim.is_up.is_set, _UP_WITHIN_S)
+        self._until(self._gateway.is_up.is_set, _UP_WITHIN_S)
         self._start_s = time.monotonic() - began
-        if not self._until(lambda: all(place.is_ready() for place in self._places), _UP_WITHIN_S):
-            raise RuntimeError("The gateway does not come up:\n" + self._victim.words())
-        self._victim.kill()
+        if not self._until(
+            lambda: all(surface.is_ready() for surface in self._places), _UP_WITHIN_S
+        ):
+            raise RuntimeError("The gateway does not come up:\n" + self._gateway.words())
+        self._gateway.kill()
 
     def ask(self, questions: Sequence[Question]) -> None:
         for question in questions:
             talk = self.talks[question.talk]
-            question.id = talk.place.say(talk.name, question.text(talk.place.command_prefix))
+            question.id = talk.surface.say(talk.name, question.text(talk.surface.command_prefix))
             talk.asked.append(question)
 
     def live(self, questions: Sequence[Question]) -> None:
@@ -122,37 +128,37 @@ class Run:
             self.ask([question])
 
     def _start(self) -> None:
-        self._victim.configure(streaming=self._dice.random() < 0.6)
-        self._victim.start()
+        self._gateway.configure(streaming=self._dice.random() < 0.6)
+        self._gateway.start()
 
     def _wait_for(self, moment: Moment) -> None:
         if moment == "starting":
             _pause(self._dice.uniform(0, self._start_s))
             return
-        self._until(self._victim.is_up.is_set, _UP_WITHIN_S)
+        self._until(self._gateway.is_up.is_set, _UP_WITHIN_S)
         if moment == "send":
             before = self._sends()
             self._until(lambda: self._sends() > before, _STAY_S[1])
         elif moment != "asked":
             _pause(self._dice.uniform(*_STAY_S))
         if moment == "stopping":
-            self._victim.ask_to_stop()
+            self._gateway.ask_to_stop()
             _pause(self._dice.uniform(0, 1.0))
 
     def _sends(self) -> int:
-        return sum(place.sends() for place in self._places)
+        return sum(surface.sends() for surface in self._places)
 
     def _until(self, met: Callable[[], bool], seconds: float) -> bool:
         """Wait for something, as long as the gateway lives; tells whether it has come."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end and self._victim.is_alive:
+        while time.monotonic() < end and self._gateway.is_alive:
             if met():
                 return True
             _pause(_GLANCE_S)
         return met()
 
     def _kill(self, moment: Moment) -> None:
-        code = self._victim.kill()
+        code = self._gateway.kill()
         if code == -signal.SIGKILL:
             self.report.kills[moment] += 1
         elif moment == "stopping":
@@ -160,14 +166,14 @@ class Run:
         else:
             self.report.ended_alone += 1
             if not self._had & {"disk full", "store locked"}:
-                words = self._victim.words()
+                words = self._gateway.words()
                 self.report.found.wrong.append(f"the gateway ended by itself ({code}):\n{words}")
 
     def calm(self, questions: Sequence[Question]) -> None:
-        """A last life, in which every trouble comes once and nothing is killed."""
+        """A last life, in which every fault comes once and nothing is killed."""
         self._troubles.end()
         self._start()
-        self._until(self._victim.is_up.is_set, _UP_WITHIN_S)
+        self._until(self._gateway.is_up.is_set, _UP_WITHIN_S)
         kinds = self._troubles.kinds
         for number, kind in enumerate(kinds):
             self._troubles.begin(kind)
@@ -181,30 +187,30 @@ class Run:
 
     def _stop(self) -> None:
         """Stop in good order: what is settled must not be told anything more."""
-        if not self._victim.is_alive:
-            self.report.found.wrong.append(f"the gateway ended:\n{self._victim.words()}")
+        if not self._gateway.is_alive:
+            self.report.found.wrong.append(f"the gateway ended:\n{self._gateway.words()}")
             return
-        self._victim.ask_to_stop()
-        if (code := self._victim.wait()) != 0:
+        self._gateway.ask_to_stop()
+        if (code := self._gateway.wait()) != 0:
             self.report.found.wrong.append(f"the gateway stopped with status {code}")
 
 
 def run(
-    places: Sequence[Place], *, messages: int, talks: int, kills: int, seed: int, log: Path
+    surfaces: Sequence[Surface], *, messages: int, talks: int, kills: int, seed: int, log: Path
 ) -> Report:
-    """Do it all, and judge."""
+    """Do it all, and verdict."""
     began = time.monotonic()
     dice = random.Random(seed)
     asked = script.questions(messages, talks, dice)
     with _home() as (home, disk), contextlib.ExitStack() as opened:
         model = Script()
         server = opened.enter_context(ScriptedServer(model))
-        for place in places:
-            opened.enter_context(place)
+        for surface in surfaces:
+            opened.enter_context(surface)
         loopback.install(home)
-        victim = Victim(home, places, server.openai_url, log)
-        opened.callback(victim.kill)
-        going = Run(places, victim, Troubles(places, home, disk, dice), dice)
+        gateway = GatewayProcess(home, surfaces, server.openai_url, log)
+        opened.callback(gateway.kill)
+        going = Run(surfaces, gateway, Faults(surfaces, home, disk, dice), dice)
         going.begin(talks)
         going.warm_up()
         last = len(asked) - int(len(asked) * _QUIET_SHARE)
@@ -227,8 +233,8 @@ def _share(questions: Sequence[Question], number: int, count: int) -> Sequence[Q
 def _judge(going: Run, home: Home, model: Script, asked: Sequence[Question]) -> None:
     found = going.report.found
     for talk in going.talks:
-        judge.of_talk(talk, found)
-    judge.of_store(home, asked, found)
+        verdict.of_talk(talk, found)
+    verdict.of_store(home, asked, found)
     found.wrong += model.mixed
     going.report.model_calls = model.asked.total()
     going.report.compactions = model.compactions

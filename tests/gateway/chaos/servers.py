@@ -1,4 +1,4 @@
-"""The places of the chaos: doubles, and with them a real mail server and a real homeserver."""
+"""The surfaces of the chaos: doubles, and with them a real mail server and a real homeserver."""
 
 import itertools
 import shutil
@@ -12,10 +12,10 @@ from typing import Any
 
 from gateway.platforms.testing.background import Background
 from gateway.platforms.testing.network import Proxy
-from tests.gateway.chaos.api import ApiPlace
-from tests.gateway.chaos.loopback import WAYS, LoopbackPlace
-from tests.gateway.chaos.place import Link, Place, Seen
-from tests.gateway.chaos.telegram import TelegramPlace
+from tests.gateway.chaos.api import ApiSurface
+from tests.gateway.chaos.loopback import WAYS, LoopbackSurface
+from tests.gateway.chaos.surface import Link, Seen, Surface
+from tests.gateway.chaos.telegram import TelegramSurface
 from tests.gateway.servers import mail, synapse
 from tests.gateway.servers.mail import DOMAIN, MailServer, letter
 from tests.gateway.servers.matrix import Person, person
@@ -25,7 +25,7 @@ _TIMEOUT_S = 60.0
 _HERMES = f"hermes@{DOMAIN}"
 
 
-class MailPlace(Place):
+class MailSurface(Surface):
     """Dovecot and aiosmtpd; everybody has one thread with Hermes."""
 
     name = "email"
@@ -93,7 +93,7 @@ def _plain(mail: Message) -> str:
     return ""
 
 
-class MatrixPlace(Place):
+class MatrixSurface(Surface):
     """Synapse, one room a conversation with one person in it; every second room is encrypted."""
 
     name = "matrix"
@@ -179,20 +179,20 @@ class MatrixPlace(Place):
         return sum(one["sender"] == self._bot.user_id for one in list(self._ann.seen.items))
 
 
-def doubles() -> list[Place]:
-    """The places that need no server."""
-    return [*(LoopbackPlace(way) for way in WAYS), TelegramPlace(), ApiPlace()]
+def doubles() -> list[Surface]:
+    """The surfaces that need no server."""
+    return [*(LoopbackSurface(way) for way in WAYS), TelegramSurface(), ApiSurface()]
 
 
-def everywhere() -> list[Place]:
-    """Every place that this machine can have."""
+def everywhere() -> list[Surface]:
+    """Every surface that this machine can have."""
     found = doubles()
     if mail.IS_MISSING:
         sys.stderr.write("email is left out: Dovecot is not installed\n")
     else:
-        found.append(MailPlace())
+        found.append(MailSurface())
     if synapse.is_installed():
-        found.append(MatrixPlace())
+        found.append(MatrixSurface())
     else:
         sys.stderr.write(f"matrix is left out: {synapse.MISSING}\n")
     return found

@@ -1,7 +1,7 @@
-"""Telegram as a place: direct chats and the topics of a forum, on the Bot API double."""
+"""Telegram as a surface: direct chats and the topics of a forum, on the Bot API double."""
 
 from gateway.platforms.testing.network import Proxy
-from tests.gateway.chaos.place import Link, Place, Seen
+from tests.gateway.chaos.surface import Link, Seen, Surface
 from tests.gateway.servers.telegram import NAME, BotApi, Person
 
 _FORUM = -100_500
@@ -10,7 +10,7 @@ _FIRST_TOPIC = 50
 _TOPICS = 3
 
 
-class TelegramPlace(Place):
+class TelegramSurface(Surface):
     """The bot and those who write to it; the last conversations are topics of one group."""
 
     name = "telegram"

@@ -12,7 +12,7 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import titles
-from tests.gateway.living import TIMEOUT_S, World
+from tests.gateway.harness import TIMEOUT_S, World
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
 from tests.support.clients import openai
 from tests.support.faults import eventually

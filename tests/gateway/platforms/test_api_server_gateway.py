@@ -16,7 +16,7 @@ from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_cli import plugins
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import meta, outbox, sessions, turns
-from tests.gateway.living import TIMEOUT_S, Inside, World
+from tests.gateway.harness import TIMEOUT_S, Inside, World
 from tests.support.clients import openai
 from tests.support.faults import eventually
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.platforms.base import ToolCall
 from hermes_agent.testing.scripted import call, say
 from hermes_agent.turn.events import StepStored, TextDelta, ToolEnded, ToolStarted
-from tests.gateway.living import World
+from tests.gateway.harness import World
 from tests.gateway.platforms.scripted_ingress import Script, says
 from tests.gateway.platforms.test_api_server import Server, ask, serving
 from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway

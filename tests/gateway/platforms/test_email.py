@@ -14,7 +14,7 @@ from gateway.platforms.email.compose import message_id
 from gateway.platforms.email.mailbox import Mailbox
 from gateway.platforms.email.manifest import EmailSettings
 from hermes_core.errors import StoreError
-from tests.gateway.platforms.mailing import ANN, Bot, bot, flags, name, running, server, write
+from tests.gateway.platforms.email_harness import ANN, Bot, bot, flags, name, running, server, write
 from tests.gateway.platforms.scripted_ingress import TIMEOUT_S
 from tests.gateway.servers.mail import (
     DOMAIN,

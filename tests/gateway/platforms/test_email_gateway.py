@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gateway.living import Process, World
+from tests.gateway.harness import Process, World
 from tests.gateway.servers.mail import DOMAIN, MailServer, letter, mail_server, needs_dovecot
 
 pytestmark = [pytest.mark.servers, needs_dovecot]

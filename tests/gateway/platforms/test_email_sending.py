@@ -9,7 +9,7 @@ import pytest
 from gateway.platforms.base import PlatformError
 from gateway.platforms.email import watch
 from gateway.platforms.email.compose import message_id
-from tests.gateway.platforms.mailing import ANN, Bot, bot, flags, name, running, server, write
+from tests.gateway.platforms.email_harness import ANN, Bot, bot, flags, name, running, server, write
 from tests.gateway.platforms.scripted_ingress import TIMEOUT_S
 from tests.gateway.servers.mail import (
     DOMAIN,

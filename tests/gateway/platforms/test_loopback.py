@@ -48,7 +48,7 @@ def server() -> Iterator[LoopbackServer]:
 
 
 @contextmanager
-def victim(server: LoopbackServer) -> Generator[subprocess.Popen[str]]:
+def client_process(server: LoopbackServer) -> Generator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", _VICTIM, server.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -62,7 +62,7 @@ def test_what_a_killed_process_did_not_acknowledge_is_delivered_to_the_next(
 ):
     name = server.say("c1", "hello")
     for _ in range(3):
-        with victim(server) as process:
+        with client_process(server) as process:
             assert process.stdout and process.stdout.readline() == "hello\n"
         server.wait_until(lambda: not server.has_listener)
         assert server.unacknowledged() == [name]
@@ -77,14 +77,14 @@ def test_a_server_without_keys_shows_every_attempt():
     with LoopbackServer(folds_keys=False) as server:
         name = server.say("c1", "hello")
         for _ in range(2):
-            with victim(server) as process:
+            with client_process(server) as process:
                 assert process.stdout and process.stdout.readline() == "hello\n"
             server.wait_until(lambda: not server.has_listener)
         assert [one.key for one in server.shown("c1")] == [name] * 2
 
 
 def test_the_newest_listener_gets_what_comes(server: LoopbackServer, tmp_path: Path):
-    with victim(server) as process:
+    with client_process(server) as process:
         server.wait_until(lambda: server.has_listener)
         with Host(LoopbackWorld(server, tmp_path)) as host:
             server.say("c1", "for the second")

@@ -8,7 +8,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_state.ledger import outbox
 from hermes_state.values import OutboundPart
-from tests.gateway.living import TIMEOUT_S, Inside, World
+from tests.gateway.harness import TIMEOUT_S, Inside, World
 from tests.gateway.servers.telegram import ANNA, NAME, BotApi
 
 OLD, NEW = -77, -1_000_077

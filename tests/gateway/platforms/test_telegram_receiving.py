@@ -409,10 +409,10 @@ def test_a_killed_process_leaves_the_message_to_the_next_one(api: BotApi, ingres
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as victim:
-        assert victim.stdout is not None
-        assert victim.stdout.readline() == "hello\n"
-        victim.send_signal(signal.SIGKILL)
+    ) as client_process:
+        assert client_process.stdout is not None
+        assert client_process.stdout.readline() == "hello\n"
+        client_process.send_signal(signal.SIGKILL)
 
     with running(api, ingress):
         assert ingress.hear()[0].text == "hello"

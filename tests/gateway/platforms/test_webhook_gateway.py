@@ -7,7 +7,7 @@ import httpx2
 from gateway.platforms.webhook import signature
 from gateway.platforms.webhook.adapter import WebhookAdapter
 from hermes_agent.testing.scripted import call, say
-from tests.gateway.living import TIMEOUT_S, Inside, World
+from tests.gateway.harness import TIMEOUT_S, Inside, World
 from tests.gateway.platforms.test_webhook import SECRET, Receiver
 
 _TABLE = """

@@ -14,7 +14,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import leases, lineage, messages, turns, workers
 from hermes_state.ledger.turns import TurnSource
 from hermes_state.values import Scope
-from tests.rpc.serving import TIMEOUT_S, Inside, Process, RefusedError, World
+from tests.rpc.harness import TIMEOUT_S, Inside, Process, RefusedError, World
 from tests.support.faults import disk_full_at, eventually
 from tests.support.plugins import enable
 from tui_gateway import server

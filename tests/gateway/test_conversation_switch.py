@@ -12,7 +12,7 @@ from hermes_agent.testing.scripted import Quiet, call, silence
 from hermes_cli import plugins
 from hermes_state import SessionDB
 from hermes_state.ledger import partials, sessions, turns
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
 
 _TIMEOUT_S = 10

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_core.paths import Home
 from hermes_tui.widgets.reply import ReplyView
-from tests.tui.interface import Interface, running
+from tests.tui.harness import Interface, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 

@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state.ledger import outbox, questions, turns
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import eventually
 
 _TIMEOUT_S = 10

@@ -1,7 +1,7 @@
-"""The side of a kill test that is killed: traps, and a process that forks victims.
+"""The side of a kill test that is killed: traps, and a process that forks workers.
 
-To make a kill cheap, one process imports everything once and forks a victim per order. It is started
-by `nursery.py` with a socket over which orders and pipes come. What a victim does is a function of its
+One process imports everything once and forks a worker per order, so that a kill is cheap.
+`fork_server.py` starts it with a socket for orders and pipes. What a worker does is a function of its
 order and its pipe, in the module that is started.
 """
 
@@ -25,7 +25,7 @@ CHECKPOINT_PAGES = 50
 
 
 class Order(msgspec.Struct):
-    """What a victim is to do."""
+    """What a worker is to do."""
 
     database: str
     threads: list[str]
@@ -40,7 +40,7 @@ class Order(msgspec.Struct):
 
 
 Live = Callable[[Order, int], None]
-"""What a victim does: obey the order, report to the pipe."""
+"""What a worker does: obey the order, report to the pipe."""
 
 
 class Trap:
@@ -171,7 +171,7 @@ def run_threads(names: Sequence[str], run: Callable[[int, str], None]) -> None:
 
 
 def serve(descriptor: int, live: Live) -> None:
-    """Fork a victim per order until the other side closes the socket."""
+    """Fork a worker per order until the other side closes the socket."""
     with socket.socket(fileno=descriptor) as orders:
         while True:
             text, pipes, _, _ = socket.recv_fds(orders, 65_536, 1)

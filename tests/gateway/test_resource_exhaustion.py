@@ -13,7 +13,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, silence
 from hermes_state import SessionDB
-from tests.gateway.living import TIMEOUT_S, Process, World
+from tests.gateway.harness import TIMEOUT_S, Process, World
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(120)]
 

@@ -4,7 +4,7 @@ import sys
 import threading
 
 from tests.state import workload
-from tests.support.victim import Order, describe, reporter, run_threads, serve, trapped_store
+from tests.support.worker import Order, describe, reporter, run_threads, serve, trapped_store
 
 
 def live(order: Order, pipe: int) -> None:

@@ -16,8 +16,8 @@ from hermes_state.ledger import inbox, lineage, outbox
 from hermes_state.ledger import turns as turn_ledger
 from hermes_state.ledger.turns import MOST_ATTEMPTS
 from tests.gateway.chaos import script
-from tests.gateway.chaos.place import Place, Seen
 from tests.gateway.chaos.script import Question
+from tests.gateway.chaos.surface import Seen, Surface
 
 _CURSOR = "▉"
 _PUT_OFF = "I continue with this afterwards"
@@ -42,7 +42,7 @@ class Findings:
 class Talk:
     """A conversation: where it is, and what was asked in it."""
 
-    place: Place
+    surface: Surface
     name: str
     asked: list[Question] = field(default_factory=list[Question])
 
@@ -51,7 +51,7 @@ class Talk:
         by_id = {one.id: one.token for one in self.asked}
         replies: dict[str, list[Seen]] = {one.token: [] for one in self.asked}
         strays: list[Seen] = []
-        for seen in self.place.seen(self.name):
+        for seen in self.surface.seen(self.name):
             token = by_id.get(seen.answers) or next(iter(script.tokens(seen.text)), "")
             replies.get(token, strays).append(seen)
         return replies, strays
@@ -78,20 +78,20 @@ def _is_aside(seen: Seen) -> bool:
 def of_talk(talk: Talk, found: Findings) -> None:
     """Look at one conversation."""
     replies, strays = talk.replies()
-    found.wrong += [f"{talk.place.name} {talk.name}: nobody asked for {one}" for one in strays]
+    found.wrong += [f"{talk.surface.name} {talk.name}: nobody asked for {one}" for one in strays]
     for question in talk.asked:
-        _of_question(question, replies[question.token], talk.place, found)
+        _of_question(question, replies[question.token], talk.surface, found)
     _order(talk, found)
 
 
 def _of_question(
-    question: Question, replies: Sequence[Seen], place: Place, found: Findings
+    question: Question, replies: Sequence[Seen], surface: Surface, found: Findings
 ) -> None:
-    counts = found.counts[place.name]
+    counts = found.counts[surface.name]
 
     def wrong(what: str) -> None:
         texts = [one.text[:100] for one in replies]
-        found.wrong.append(f"{place.name} {question.token} ({question.kind}) {what}: {texts}")
+        found.wrong.append(f"{surface.name} {question.token} ({question.kind}) {what}: {texts}")
 
     found.notices += sum(_PUT_OFF in one.text for one in replies)
     said = [one for one in replies if not _is_aside(one)]
@@ -101,9 +101,9 @@ def _of_question(
     counts["commands" if question.is_command else "asked"] += 1
     counts["repeats"] += len(marked)
     counts["stumps"] += stumps
-    if marked and place.resend != "marked":
+    if marked and surface.resend != "marked":
         wrong("is marked where it need not be")
-    if stumps and not (place.resend == "marked" and marked):
+    if stumps and not (surface.resend == "marked" and marked):
         wrong("is left half written")
     if any(_is_foreign(token, question) for one in said for token in script.tokens(one.text)):
         wrong("has the reply of another")
@@ -121,7 +121,7 @@ def _of_question(
 
 
 def _is_foreign(token: str, question: Question) -> bool:
-    """Whether a token has no place in a reply; what commands tell may name their own conversation."""
+    """Whether a token has no surface in a reply; what commands tell may name their own conversation."""
     if question.is_command:
         return not token.startswith(f"k{question.talk}n")
     return token != question.token
@@ -139,14 +139,14 @@ def _order(talk: Talk, found: Findings) -> None:
     numbers = {one.id: one.number for one in talk.asked if not one.is_command}
     numbers |= {one.token: one.number for one in talk.asked if not one.is_command}
     order: list[int] = []
-    for seen in talk.place.seen(talk.name):
+    for seen in talk.surface.seen(talk.name):
         named = numbers.get(seen.answers) or next(
             (numbers[one] for one in script.tokens(seen.text) if one in numbers), 0
         )
         if named and not _is_aside(seen):
             order.append(named)
     if order != sorted(order):
-        found.wrong.append(f"{talk.place.name} {talk.name} is out of order: {order}")
+        found.wrong.append(f"{talk.surface.name} {talk.name} is out of order: {order}")
 
 
 def of_store(home: Home, asked: Iterable[Question], found: Findings) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import TIMEOUT_S, Client, Inside, RefusedError, World
+from tests.rpc.harness import TIMEOUT_S, Client, Inside, RefusedError, World
 
 SUMMARY = "## Goal\nTalk about questions.\n## Next step\nGo on."
 STOPPED = "Stopped; nothing was compacted."

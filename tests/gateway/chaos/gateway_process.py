@@ -1,4 +1,4 @@
-"""The victim: `hermes gateway run` as a process that is started and killed again and again."""
+"""The gateway: `hermes gateway run` as a process that is started and killed again and again."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ from typing import Literal
 
 from hermes_core.paths import Home
 from tests.gateway.chaos import loopback
-from tests.gateway.chaos.place import Place
+from tests.gateway.chaos.surface import Surface
 
 _TIMEOUT_S = 60.0
 _SETTINGS = """
@@ -45,14 +45,14 @@ MOMENTS: Mapping[Moment, int] = {"starting": 15, "up": 35, "asked": 15, "send": 
 """When it is killed: how often of a hundred times."""
 
 
-class Victim:
+class GatewayProcess:
     """The gateway of one home, alive or not."""
 
-    def __init__(self, home: Home, places: Sequence[Place], model: str, log: Path) -> None:
+    def __init__(self, home: Home, surfaces: Sequence[Surface], model: str, log: Path) -> None:
         """`log` takes everything that it says."""
         self._home = home
         self._log = log
-        self._places = places
+        self._places = surfaces
         self._model = model
         self._child: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
@@ -64,19 +64,21 @@ class Victim:
             "HERMES_HOME": str(home.root),
             "HERMES_GATEWAY_LOCK_DIR": str(home.root / "locks"),
         }
-        for place in places:
-            self._environment |= place.environment()
+        for surface in surfaces:
+            self._environment |= surface.environment()
 
     def configure(self, *, streaming: bool) -> None:
         """Write the settings for the next start."""
-        owners = [f"{place.name} = {place.owners()}" for place in self._places if place.owners()]
+        owners = [
+            f"{surface.name} = {surface.owners()}" for surface in self._places if surface.owners()
+        ]
         head = _SETTINGS.format(
             model=self._model,
             plugin=loopback.PLUGIN,
             streaming=str(streaming).lower(),
             owners="\n".join(owners),
         )
-        tables = "\n".join(place.settings() for place in self._places)
+        tables = "\n".join(surface.settings() for surface in self._places)
         self._home.config.write_text(head + tables, "utf-8")
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_core import config
 from hermes_core.paths import Home
-from tests.rpc.serving import TIMEOUT_S, Process, World
+from tests.rpc.harness import TIMEOUT_S, Process, World
 from tests.rpc.test_process import WAYS_OUT, leave, speaking
 from tests.support.plugins import enable
 

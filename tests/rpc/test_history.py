@@ -5,7 +5,7 @@ from typing import Any
 from hermes_agent.testing.faults import wrong_key
 from hermes_agent.testing.scripted import Quiet, call, say, silence, together
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import TIMEOUT_S, Inside
+from tests.rpc.harness import TIMEOUT_S, Inside
 
 
 def shown_again(client: Inside, sid: str) -> list[list[dict[str, Any]]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench import gateway_home, rpc
 from bench.gateway_home import running
-from bench.result import Result, ToolContext, percentile, side_by_side
+from bench.result import BenchmarkContext, Result, percentile, side_by_side
 from gateway.config import GatewayConfig, Platform
 from gateway.session import SessionStore
 from gateway.source import SessionSource
@@ -26,7 +26,7 @@ _QUICK_MUST = 10
 _FEW, _MANY = 100, 100_000
 
 
-def accept(bench: ToolContext) -> list[Result]:
+def accept(bench: BenchmarkContext) -> list[Result]:
     """Messages at an even pace in many chats: all answered as they come, or more than can be.
 
     With a model that takes its time as many turns run beside them as the gateway runs at once.
@@ -41,7 +41,7 @@ def accept(bench: ToolContext) -> list[Result]:
     ]
 
 
-def _accepted(bench: ToolContext, model_s: int, beside: str, must: float) -> Result:
+def _accepted(bench: BenchmarkContext, model_s: int, beside: str, must: float) -> Result:
     home = bench.place(f"gateway-accept-{model_s}")
     sizes = {"rounds": 8, "messages": bench.size(300, 50), "rate": _RATE, "chats": _CHATS}
     with running("bench.gateway_model", str(model_s)) as model, running(_PLATFORM) as platform:
@@ -49,7 +49,7 @@ def _accepted(bench: ToolContext, model_s: int, beside: str, must: float) -> Res
         gateway_home.configure(home, model, table, streaming=False)
         told = {"HOME": str(home), "HERMES_HOME": str(home)}
         done = subprocess.run(
-            [sys.executable, "-m", "bench.gateway_inside", json.dumps(sizes)],
+            [sys.executable, "-m", "bench.gateway_child", json.dumps(sizes)],
             env={**rpc.plain(), **told}, stdout=subprocess.PIPE, check=True,
         )  # fmt: skip
     found = json.loads(done.stdout.splitlines()[-1])
@@ -69,7 +69,7 @@ def _quiet(rounds: list[list[float]], share: float) -> float:
     return statistics.quantiles((percentile(seconds, share) for seconds in rounds), n=4)[0]
 
 
-def routing(bench: ToolContext) -> list[Result]:
+def routing(bench: BenchmarkContext) -> list[Result]:
     """What a turn asks of the routes: its own, one that changes, one that is new."""
     folder, times = bench.place("gateway-routing"), bench.size(500, 50)
     many = bench.size(_MANY, 1000)

@@ -14,7 +14,7 @@ import apsw
 
 from bench import raw
 from bench.processes import context
-from bench.result import Result, ToolContext, percentile
+from bench.result import BenchmarkContext, Result, percentile
 from bench.text import Writer
 from bench.threads import on_worker
 from hermes_state import SessionDB
@@ -44,7 +44,7 @@ class _Plan(NamedTuple):
     recent: int
 
 
-def clean_up(bench: ToolContext) -> list[Result]:
+def clean_up(bench: BenchmarkContext) -> list[Result]:
     path = bench.place("upkeep") / "state.db"
     total = bench.size(SESSIONS, 100)
     plan = _Plan(total * 4 // 10, total // 10, total // 20, total - total * 6 // 10)

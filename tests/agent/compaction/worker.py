@@ -7,14 +7,14 @@ from hermes_agent.models.base import Reply, Request
 from hermes_agent.tokens import Estimator
 from hermes_state import SessionDB
 from hermes_state.ledger import lineage
-from tests.support.victim import Order, reporter, serve
+from tests.support.worker import Order, reporter, serve
 
 SESSION = "s"
 SUMMARY = "## Goal\n- Count as far as it goes.\n\n## Facts\n- Every message has a number.\n"
 
 
 def live(order: Order, pipe: int) -> None:
-    """Go on where the last victim was killed: add messages, compact, add messages."""
+    """Go on where the last worker was killed: add messages, compact, add messages."""
     report = reporter(pipe)
     with SessionDB(order.database) as store:
         if store.get_session(SESSION) is None:

@@ -1,4 +1,4 @@
-"""The side of a kill test that kills: starts victims, listens to them, and kills them."""
+"""The side of a kill test that kills: starts workers, listens to them, and kills them."""
 
 import os
 import select
@@ -17,15 +17,15 @@ from pathlib import Path
 import msgspec
 
 from tests.support.findings import F, Row
-from tests.support.victim import Order
+from tests.support.worker import Order
 
 ROOT = Path(__file__).parents[2]
 SILENCE_TIMEOUT_S = 20.0
-"""A victim that reports nothing for this long counts as an error."""
-LANES = 2
+"""A worker that reports nothing for this long counts as an error."""
+PARALLEL_WORKERS = 2
 
 
-class Victim:
+class Worker:
     """A process that works until it is killed, and what it has reported."""
 
     def __init__(self, pid: int, pipe: int) -> None:
@@ -64,8 +64,8 @@ class Victim:
                 self.steps[int(word)] = int(text)
 
 
-class Nursery:
-    """Starts victims of one module quickly, and reaps them."""
+class ForkServer:
+    """Starts workers of one module quickly, and reaps them."""
 
     def __init__(self, module: str) -> None:
         ours, theirs = socket.socketpair()
@@ -78,39 +78,39 @@ class Nursery:
                 cwd=ROOT,
             )
 
-    def start(self, order: Order) -> Victim:
-        """A new victim."""
+    def start(self, order: Order) -> Worker:
+        """A new worker."""
         pipe, other = os.pipe()
         try:
             socket.send_fds(self._socket, [msgspec.json.encode(order)], [other])
-            return Victim(int(self._socket.recv(64)), pipe)
+            return Worker(int(self._socket.recv(64)), pipe)
         finally:
             os.close(other)
 
-    def kill(self, victims: Sequence[Victim]) -> None:
+    def kill(self, workers: Sequence[Worker]) -> None:
         """Kill these at once, and read what they still had reported."""
-        for victim in victims:
-            os.kill(victim.pid, signal.SIGKILL)
-        listen(victims, lambda: all(victim.is_silent for victim in victims))
-        for victim in victims:
-            self.bury(victim)
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGKILL)
+        listen(workers, lambda: all(worker.is_silent for worker in workers))
+        for worker in workers:
+            self.reap(worker)
 
-    def bury(self, victim: Victim) -> None:
-        """Reap a dead victim; until then its process id is not used again."""
-        os.close(victim.pipe)
-        self._socket.sendall(msgspec.json.encode(Order("", [], 0, reap=victim.pid)))
+    def reap(self, worker: Worker) -> None:
+        """Reap a dead worker; until then its process id is not used again."""
+        os.close(worker.pipe)
+        self._socket.sendall(msgspec.json.encode(Order("", [], 0, reap=worker.pid)))
         self._socket.recv(64)
 
     def close(self) -> None:
-        """Stop starting victims."""
+        """Stop starting workers."""
         self._socket.close()
         self._process.wait(SILENCE_TIMEOUT_S)
 
 
 @contextmanager
-def nursery(module: str) -> Generator[Nursery]:
-    """A nursery for the length of a block; the module has the function that its victims run."""
-    opened = Nursery(module)
+def fork_server(module: str) -> Generator[ForkServer]:
+    """Open a fork server for the length of a block; the module has the function that its workers run."""
+    opened = ForkServer(module)
     try:
         yield opened
     finally:
@@ -118,43 +118,43 @@ def nursery(module: str) -> Generator[Nursery]:
 
 
 def listen(
-    victims: Sequence[Victim], enough: Callable[[], bool], until: float | None = None
+    workers: Sequence[Worker], enough: Callable[[], bool], until: float | None = None
 ) -> bool:
     """Listen until there is enough, or until a moment; False when the time was up first."""
     deadline = time.monotonic() + SILENCE_TIMEOUT_S if until is None else until
     while not enough():
-        speaking = [victim for victim in victims if not victim.is_silent]
+        speaking = [worker for worker in workers if not worker.is_silent]
         remaining = deadline - time.monotonic()
         if remaining <= 0 or not speaking:
             return False
-        for pipe in select.select([victim.pipe for victim in speaking], [], [], remaining)[0]:
-            next(victim for victim in speaking if victim.pipe == pipe).listen()
+        for pipe in select.select([worker.pipe for worker in speaking], [], [], remaining)[0]:
+            next(worker for worker in speaking if worker.pipe == pipe).listen()
     return True
 
 
-def kill_everywhere(
+def kill_at_every_point(
     name: str,
     module: str,
     found: F,
-    kill_at: Callable[[Nursery, int], tuple[F, Victim]],
+    kill_at: Callable[[ForkServer, int], tuple[F, Worker]],
     *,
     step: int = 1,
-    lanes: int = LANES,
+    parallel: int = PARALLEL_WORKERS,
 ) -> Row[F]:
-    """Kill a victim at every `step`th point, until one ends, or fails, before its point."""
+    """Kill a worker at every `step`th point, until one ends, or fails, before its point."""
     points, lock = Counter[str](), threading.Lock()
 
-    def lane(first: int) -> None:
-        with nursery(module) as victims:
-            for point in range(first * step, 1_000_000, lanes * step):
-                partly, victim = kill_at(victims, point)
+    def run_share(first: int) -> None:
+        with fork_server(module) as workers:
+            for point in range(first * step, 1_000_000, parallel * step):
+                partly, worker = kill_at(workers, point)
                 with lock:
                     found.add(partly)
-                    if victim.is_done or victim.errors:
+                    if worker.is_done or worker.errors:
                         break
-                    points[victim.point] += 1
+                    points[worker.point] += 1
 
-    _in_lanes(lane, range(1, lanes + 1))
+    _in_parallel(run_share, range(1, parallel + 1))
     return Row(name, points.total(), found, points)
 
 
@@ -162,25 +162,25 @@ def kill_randomly(
     name: str,
     module: str,
     found: F,
-    kill: Callable[[Nursery, int, int], F],
+    kill: Callable[[ForkServer, int, int], F],
     *,
     kills: int,
-    lanes: int = LANES,
+    parallel: int = PARALLEL_WORKERS,
 ) -> Row[F]:
-    """Share kills among lanes; `kill` gets a nursery, the number of its lane and its share."""
+    """Share kills among threads; `kill` gets a fork server, its number and its share."""
     lock = threading.Lock()
 
-    def lane(number: int) -> None:
-        with nursery(module) as victims:
-            partly = kill(victims, number, kills // lanes + (number < kills % lanes))
+    def run_share(number: int) -> None:
+        with fork_server(module) as workers:
+            partly = kill(workers, number, kills // parallel + (number < kills % parallel))
         with lock:
             found.add(partly)
 
-    _in_lanes(lane, range(lanes))
+    _in_parallel(run_share, range(parallel))
     return Row(name, kills, found, Counter())
 
 
-def _in_lanes(work: Callable[[int], None], numbers: Sequence[int]) -> None:
+def _in_parallel(work: Callable[[int], None], numbers: Sequence[int]) -> None:
     """Do numbered work at the same time; an error anywhere is raised here."""
     with ThreadPoolExecutor(len(numbers)) as pool:
         for future in [pool.submit(work, number) for number in numbers]:

@@ -4,7 +4,7 @@ import pytest
 
 from hermes_state.ledger import budgets
 from hermes_state.values import Estimate, Limits
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 from tests.support.faults import eventually
 
 

@@ -3,7 +3,7 @@
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_cli import plugins
 from hermes_state.ledger import lineage, titles
-from tests.gateway.living import Inside, World
+from tests.gateway.harness import Inside, World
 from tests.support.faults import eventually
 
 _TIMEOUT_S = 10

@@ -13,7 +13,7 @@ from hermes_tui.preferences import Preferences
 from hermes_tui.screens import chat
 from hermes_tui.screens.help import HelpScreen
 from hermes_tui.screens.tree import TreeScreen
-from tests.tui.interface import Interface, connection, running
+from tests.tui.harness import Interface, connection, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 

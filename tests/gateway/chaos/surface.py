@@ -1,6 +1,6 @@
-"""A place: a platform on a running server, as people see it from outside while the gateway dies.
+"""A surface: a platform on a running server, as people see it from outside while the gateway dies.
 
-Subclass `Place` to have your own platform in the run, and hand it to `main` of this package with those
+Subclass `Surface` to have your own platform in the run, and hand it to `main` of this package with those
 that are there: `tests/gateway/chaos.py` does so.
 """
 
@@ -29,7 +29,7 @@ class Link(NamedTuple):
     """What is in a request that sends something."""
 
 
-class Place(ABC):
+class Surface(ABC):
     """One platform with some conversations."""
 
     name: str
@@ -38,7 +38,7 @@ class Place(ABC):
     command_prefix = "/"
     links: Sequence[Link] = ()
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "Surface":
         self.open()
         return self
 

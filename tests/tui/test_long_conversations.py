@@ -17,7 +17,7 @@ from hermes_tui.opening import Opening
 from hermes_tui.session import PAGE
 from hermes_tui.transport import ChildTransport
 from hermes_tui.widgets.transcript import TranscriptView
-from tests.tui.interface import Interface, running
+from tests.tui.harness import Interface, running
 from tests.tui.test_conversations import store as keep
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]

@@ -10,7 +10,7 @@ from hermes_cli import plugins
 from hermes_core.paths import Home
 from hermes_state.ledger import turns
 from hermes_state.values import NewSession
-from tests.rpc.serving import TIMEOUT_S, Inside, World
+from tests.rpc.harness import TIMEOUT_S, Inside, World
 from tests.support.faults import eventually
 from tests.support.plugins import DEADLY, enable
 

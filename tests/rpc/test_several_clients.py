@@ -7,7 +7,7 @@ import pytest
 
 from hermes_agent.testing.scripted import Quiet, say, silence
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import TIMEOUT_S, Inside, RefusedError
+from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError
 
 
 @pytest.fixture

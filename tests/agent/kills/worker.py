@@ -16,7 +16,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import lineage
 from hermes_state.ledger import turns as ledger
 from tests.agent.kills import script
-from tests.support.victim import Order, describe, reporter, run_threads, serve, trapped_store
+from tests.support.worker import Order, describe, reporter, run_threads, serve, trapped_store
 
 _BUSY_S = 0.005
 

@@ -14,7 +14,7 @@ from hermes_cli import plugins
 from hermes_state import SessionDB
 from hermes_state.ledger import questions, turns
 from hermes_state.ledger import titles as title_ledger
-from tests.gateway.living import Inside, Process, World
+from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import eventually
 
 _TIMEOUT_S = 10

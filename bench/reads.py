@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from bench import raw
-from bench.result import Result, ToolContext, side_by_side, timed
+from bench.result import BenchmarkContext, Result, side_by_side, timed
 from bench.text import Writer, conversation
 from bench.threads import on_worker
 from hermes_state import SessionDB
@@ -24,7 +24,7 @@ CONVERSATIONS = 100_000
 ROUTES = 100_000
 
 
-def size(bench: ToolContext) -> list[Result]:
+def size(bench: BenchmarkContext) -> list[Result]:
     path = bench.place("size") / "state.db"
     count = bench.size(SIZE_MESSAGES, 200)
     writer = Writer()
@@ -55,7 +55,7 @@ def _checkpointed(path: Path) -> int:
     return path.stat().st_size
 
 
-def load(bench: ToolContext) -> list[Result]:
+def load(bench: BenchmarkContext) -> list[Result]:
     path = bench.place("load") / "state.db"
     count = bench.size(CONVERSATION, 40)
     with SessionDB(path) as db:
@@ -97,7 +97,7 @@ def _load_raw(conn: apsw.Connection) -> list[list[Any]]:
     return found
 
 
-def listed(bench: ToolContext) -> list[Result]:
+def listed(bench: BenchmarkContext) -> list[Result]:
     path = bench.place("list") / "state.db"
     count = bench.size(CONVERSATIONS, 100)
     conn = raw.store(path, 0)
@@ -141,7 +141,7 @@ def fill_sessions(conn: apsw.Connection, count: int) -> None:
         )  # fmt: skip
 
 
-def route(bench: ToolContext) -> list[Result]:
+def route(bench: BenchmarkContext) -> list[Result]:
     folder = bench.place("routes")
     count = bench.size(ROUTES, 100)
     upsert = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent.testing.server import ScriptedServer
-from tests.rpc.serving import Inside, RefusedError
+from tests.rpc.harness import Inside, RefusedError
 
 
 def test_a_conversation_is_saved_into_a_private_file(client: Inside, model: ScriptedServer) -> None:

@@ -1,6 +1,6 @@
-"""Runs with a gateway inside: what it takes to have a message on disk. A process of its own.
+"""Runs a gateway in a process of its own and times how long a message takes to be on disk.
 
-The sizes come as JSON, the numbers go out as JSON on the last line.
+Sizes come as JSON; the numbers leave as JSON on the last line of stdout.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 import apsw
-from gateway.house import House
-from gateway.threads import run_blocking
 
 from bench import raw
+from gateway.blocking import run_blocking
 from gateway.config import Platform
 from gateway.platforms.base import MessageEvent
 from gateway.run import GatewayRunner
+from gateway.services import Services
 from gateway.source import SessionSource
 from hermes_core import config
 
@@ -28,7 +28,7 @@ _TIMEOUT_S = 120.0
 async def accept(
     rounds: int, messages: int, rate: float, chats: int
 ) -> dict[str, list[list[float]]]:
-    """How long each message takes at so many a second, and a raw commit at the same pace; by rounds.
+    """Time each message at a fixed rate, and a raw commit at the same rate; by rounds.
 
     The raw commits have the machine to themselves, one half before and one half after; the messages
     come one round after the other, so that as many turns run beside them as the gateway runs at once.
@@ -36,15 +36,17 @@ async def accept(
     home = config.home()
     runner = GatewayRunner(home, config.load(home))
     await runner.start()
-    house = runner._house
-    assert house is not None
+    services = runner._services
+    assert services is not None
     bare = raw.store(Path(home.root, "raw.db"))
     raw_round = partial(_commits, bare, messages, rate)
     limit = [await run_blocking(raw_round) for _ in range(rounds - rounds // 2)]
-    await _paced(house, range(-chats, 0), rate / 2, chats)  # a first message makes its conversation
-    await run_blocking(partial(house.lanes.wait_until_idle, _TIMEOUT_S))
+    await _paced(
+        services, range(-chats, 0), rate / 2, chats
+    )  # a first message makes its conversation
+    await run_blocking(partial(services.turns.engine.work.wait_until_all_idle, _TIMEOUT_S))
     ours = [
-        await _paced(house, range(number * messages, (number + 1) * messages), rate, chats)
+        await _paced(services, range(number * messages, (number + 1) * messages), rate, chats)
         for number in range(rounds)
     ]
     await runner.stop()
@@ -63,21 +65,21 @@ def _commits(bare: apsw.Connection, messages: int, rate: float) -> list[float]:
     return found
 
 
-async def _paced(house: House, numbers: range, rate: float, chats: int) -> list[float]:
+async def _paced(services: Services, numbers: range, rate: float, chats: int) -> list[float]:
     """Begin at an even pace, whether or not those before have ended; the seconds of each."""
     began, running = time.perf_counter(), list[asyncio.Task[float]]()
     for position, number in enumerate(numbers):
         await asyncio.sleep(max(0.0, began + position / rate - time.perf_counter()))
-        running.append(asyncio.create_task(_take(house, number, chats)))
+        running.append(asyncio.create_task(_accept(services, number, chats)))
     return await asyncio.gather(*running)
 
 
-async def _take(house: House, number: int, chats: int) -> float:
+async def _accept(services: Services, number: int, chats: int) -> float:
     chat = f"c{number % chats}"
     source = SessionSource(Platform("loopback"), chat, user_id="u1")
     event = MessageEvent(_MESSAGE.format(number), source=source, message_id=f"m{number}")
     began = time.perf_counter()
-    receipt = await house.accept(event)
+    receipt = await services.ingress.accept(event)
     seconds = time.perf_counter() - began
     assert receipt.outcome == "turn" and receipt.is_new
     return seconds

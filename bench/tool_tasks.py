@@ -1,4 +1,4 @@
-"""`python -m bench.tooltasks`: how many of the twenty tasks the embedded model does in the real agent.
+"""`python -m bench.tool_tasks`: how many of the twenty tasks the embedded model does in the real agent.
 
 Every task has a folder and a conversation of its own. Approvals are given for all of them: the folders
 are thrown away. The model is not asked whether it succeeded.
@@ -75,7 +75,7 @@ def _model(name: str) -> Model:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.tooltasks", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.tool_tasks", description=__doc__)
     parser.add_argument("--model", default="", help="name of a pulled model, or a GGUF file")
     parser.add_argument("--only", metavar="NAME[,NAME]", help="do some tasks")
     parser.add_argument("--verbose", action="store_true", help="show calls and replies")

@@ -1,4 +1,4 @@
-"""Troubles: the network breaks, the store is locked by another process, the disk is full."""
+"""Faults: the network breaks, the store is locked by another process, the disk is full."""
 
 import contextlib
 import random
@@ -13,12 +13,12 @@ from types import TracebackType
 from hermes_core.errors import StoreError
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from tests.gateway.chaos.place import Link, Place
+from tests.gateway.chaos.surface import Link, Surface
 
 _DISK_MB = 512
 _TIMEOUT_S = 30.0
 _SECONDS = (0.5, 4.0)
-"""How long a trouble lasts."""
+"""How long a fault lasts."""
 _CHUNK = bytes(1024 * 1024)
 
 
@@ -94,13 +94,13 @@ class Lock:
             self._thread = None
 
 
-class Troubles:
-    """Begins troubles, each of which ends by itself; at most one at a time."""
+class Faults:
+    """Begins faults, each of which ends by itself; at most one at a time."""
 
     def __init__(
-        self, places: Sequence[Place], home: Home, disk: Disk, dice: random.Random
+        self, surfaces: Sequence[Surface], home: Home, disk: Disk, dice: random.Random
     ) -> None:
-        self._links = [link for place in places for link in place.links]
+        self._links = [link for surface in surfaces for link in surface.links]
         self._lock = Lock(home)
         self._disk = disk
         self._dice = dice
