@@ -121,7 +121,7 @@ class Agent:
             processes=Processes(choose=self._choose_sandbox),
             workspace=place,
             cwd=place,
-            environment=config.child_environment(),
+            environment=config.command_environment(self.settings),
             permissions=self.permissions,
         )
         rules = self.settings.approvals

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 import msgspec
 
+from hermes_core.command_environment import holds_secret, of_commands, secrets_in
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home, alone_in, write_private
 from hermes_core.settings import Settings
@@ -117,39 +118,32 @@ def proxies(environment: Mapping[str, str] | None = None) -> Proxies:
     return Proxies(**{name: env.get(name) or env.get(name.upper(), "") for name in names})
 
 
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PRIVATE_KEY|PAT|DSN)S?$"
-    r"|_(?:KEY|TOKEN|SECRET)_",
-    re.IGNORECASE,
-)
-_MIN_SECRET_LENGTH = 8
-
-
-def is_secret_name(name: str) -> bool:
-    """Return whether a setting or variable of this name holds a secret."""
-    return _SECRET_NAME.search(name) is not None
-
-
 def secrets(settings: Settings, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the secrets of the settings and the environment, by name."""
     env = os.environ if environment is None else environment
-    found = {name: value for name, value in env.items() if _SECRET_NAME.search(name)}
-    found["model.api_key"] = settings.model.api_key
+    found = {"model.api_key": settings.model.api_key}
     sections = {
         "plugins.settings": settings.plugins.settings,
         "gateway.platforms": settings.gateway.platforms,
     }
     for section, tables in sections.items():
         for name, table in tables.items():
-            secret = {key: str(table[key]) for key in table if _SECRET_NAME.search(key)}
-            found |= {f"{section}.{name}.{key}": value for key, value in secret.items()}
-    return {name: value for name, value in found.items() if len(value) >= _MIN_SECRET_LENGTH}
+            found |= {f"{section}.{name}.{key}": str(value) for key, value in table.items()}
+    return secrets_in({**env, **found})
 
 
 def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment for commands of the model: ours without secrets."""
+    """Return the environment for commands that a person types: ours without secrets."""
     env = os.environ if environment is None else environment
-    return {name: value for name, value in env.items() if not _SECRET_NAME.search(name)}
+    return {name: value for name, value in env.items() if not holds_secret(name, value)}
+
+
+def command_environment(
+    settings: Settings, environment: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the environment for commands of the model: what is allowed, and the marker."""
+    env = os.environ if environment is None else environment
+    return of_commands(env, settings.tools.environment)
 
 
 def set_default(name: str, value: str) -> None:

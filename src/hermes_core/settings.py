@@ -109,6 +109,10 @@ class ToolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     container_image: Annotated[str, _meta("Image for the container sandbox.")] = "python:3.11-slim"
     container_command: Annotated[str, _meta("docker or podman.")] = "docker"
     network: Annotated[bool, _meta("Give sandboxed commands network access.")] = True
+    environment: Annotated[
+        list[str],
+        _meta("More environment variables for commands, by name; * stands for any characters."),
+    ] = []
     timeout_s: Annotated[
         float,
         _meta("Timeout of a foreground command unless the model sets one.", gt=0, le=YEAR_S),

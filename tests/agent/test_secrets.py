@@ -11,9 +11,16 @@ from hermes_agent.models.registry import Registry
 from hermes_agent.testing.scripted import call
 from hermes_agent.testing.server import ScriptedServer
 from hermes_agent.tools.base import Args, Call, Result
+from hermes_agent.tools.registry import default_tools
 from hermes_core import config, log, secrets
 from hermes_core.paths import Home
-from hermes_core.settings import ModelSettings, Settings
+from hermes_core.settings import (
+    AgentSettings,
+    ApprovalSettings,
+    ModelSettings,
+    Settings,
+    ToolSettings,
+)
 from hermes_state.ledger import messages
 from tests.agent.conftest import Counting, MakeChat
 
@@ -88,17 +95,70 @@ def test_secrets_are_what_the_environment_and_the_settings_call_so() -> None:
         "GITHUB_TOKEN": "ghp_1234567890",
         "DB_PASSWORD": "correct horse",
         "AWS_SECRET_ACCESS_KEY": "abcdefghijkl",
+        "PGPASSWORD": "tea-for-two",
+        "DB_PASS": "lemon-and-ginger",
+        "MYSQL_PWD": "sugar-and-milk",
+        "DATABASE_URL": "postgres://ann:cinn%40mon-1@db/x",
+        "DEV_URL": "postgres://postgres:postgres@localhost/x",
         "PATH": "/usr/bin:/bin",
+        "PWD": "/srv/ann/work",
         "KEYBOARD": "qwertz-layout",
         "TOKEN": "short",
     }
     settings = Settings(model=ModelSettings(api_key="from-the-file"))
     found = config.secrets(settings, environment)
-    assert set(found) == {
-        "OPENAI_API_KEY", "GITHUB_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "model.api_key"
-    }  # fmt: skip
-    kept = config.child_environment(environment)
-    assert set(kept) == {"PATH", "KEYBOARD"}, "commands of a model do not inherit secrets"
+    harmless = {"PATH", "PWD", "KEYBOARD", "TOKEN"}
+    passwords = {"DATABASE_URL password 1", "DATABASE_URL password 1 decoded"}
+    assert set(found) == environment.keys() - harmless | passwords | {"model.api_key"}
+    assert found["DATABASE_URL password 1 decoded"] == "cinn@mon-1"
+    assert set(config.child_environment(environment)) == {"PATH", "PWD", "KEYBOARD"}
+
+
+def test_commands_get_the_variables_that_are_allowed_and_no_other() -> None:
+    environment = {
+        "PATH": "/bin",
+        "LC_ALL": "C",
+        "VIRTUAL_ENV": "/venv",
+        "XDG_CACHE_HOME": "/cache",
+        "https_proxy": "http://proxy:3128",
+        "HTTP_PROXY": "http://ann:secret@proxy:3128",
+        "PIP_INDEX_URL": "https://ann:secret@pypi.example/simple",
+        "DATABASE_URL": "postgres://ann:secret@db/x",
+        "PGPASSWORD": "tea",
+        "STRIPE": "tea",
+        "SSH_AUTH_SOCK": "/tmp/agent",
+        "MY_FLAG": "1",
+    }
+    allowed = {
+        "PATH",
+        "LC_ALL",
+        "VIRTUAL_ENV",
+        "XDG_CACHE_HOME",
+        "https_proxy",
+        "HERMES_IN_COMMAND",
+    }
+    assert config.command_environment(Settings(), environment).keys() == allowed
+    settings = Settings(tools=ToolSettings(environment=["MY_*", "PGPASSWORD"]))
+    more = config.command_environment(settings, environment)
+    assert more.keys() == allowed | {"MY_FLAG", "PGPASSWORD"}
+
+
+@pytest.mark.parametrize("name", ["DB_PASS", "PGPASSWORD", "DATABASE_URL"])
+def test_a_command_cannot_print_a_secret_of_any_name(
+    make_chat: MakeChat, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, f"postgres://ann:{SECRET}@db/x")
+    tools = [tool for tool in default_tools(Settings()) if tool.name == "terminal"]
+    host = Settings(
+        agent=AgentSettings(titles=False),
+        tools=ToolSettings(sandbox="host"),
+        approvals=ApprovalSettings(mode="allow"),
+    )
+    chat = make_chat(
+        [call("terminal", command=f"rev <<<${name}; env | rev"), "ok"], tools, settings=host
+    )
+    chat.say()
+    assert SECRET[::-1] not in chat.transcript()[2][1]
 
 
 def test_a_command_of_the_model_does_not_see_our_secrets(

@@ -139,9 +139,9 @@ def test_neither_folder_nor_prompt_nor_instructions_travel(db: SessionDB) -> Non
     assert (row["cwd"], row["system_prompt"]) == (None, None)
     assert msgspec.json.decode(row["model_config"]) == {"chosen_model": "m"}
     db.write(sessions.instruct, "s", "in verse")
-    db.write(sessions.change, "s", cwd="/home/ann/work", system_prompt="Be kind.")
+    db.write(sessions.change, "s", cwd="/srv/ann/work", system_prompt="Be kind.")
     exported = str(list(db.export_lines()))
-    assert not any(text in exported for text in ("/home/ann", "Be kind", "in verse"))
+    assert not any(text in exported for text in ("/srv/ann", "Be kind", "in verse"))
 
 
 @pytest.mark.parametrize(

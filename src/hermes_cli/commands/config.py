@@ -7,6 +7,7 @@ import click
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config
+from hermes_core.command_environment import is_secret_name
 
 
 @click.group("config")
@@ -71,7 +72,7 @@ def _masked(name: str, value: object) -> object:
     """Return the value without secrets, which people would paste into bug reports."""
     if isinstance(value, dict):
         return {key: _masked(key, item) for key, item in cast("dict[str, object]", value).items()}
-    return "********" if value and config.is_secret_name(name.replace(".", "_")) else value
+    return "********" if value and is_secret_name(name) else value
 
 
 def _format(value: object) -> str:

@@ -28,6 +28,7 @@ from hermes_cli import plugins
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config, log
+from hermes_core.command_environment import is_secret_name
 from hermes_core.errors import HermesError, StoreError, UsageError
 from hermes_state.values import Role
 
@@ -203,7 +204,7 @@ def _prompt_table(
         inner.encode_name: _prompt(inner)
         for inner in msgspec.structs.fields(kind)
         if inner.required
-        or (config.is_secret_name(inner.encode_name) and inner.encode_name not in present)
+        or (is_secret_name(inner.encode_name) and inner.encode_name not in present)
     }
     return {name: {key: answer for key, answer in answers.items() if answer != ""}}
 
@@ -215,7 +216,7 @@ def _prompt(field: msgspec.structs.FieldInfo) -> str:
             _question(field.encode_name, field.type),
             default=None if field.required else "",
             show_default=False,
-            hide_input=config.is_secret_name(field.encode_name),
+            hide_input=is_secret_name(field.encode_name),
         )
     except click.Abort as stop:
         if not isinstance(stop.__context__, EOFError):

@@ -101,7 +101,7 @@ def make_desk(home: Home, tmp_path: Path) -> Iterator[MakeDesk]:
             processes=processes,
             workspace=workspace,
             cwd=workspace,
-            environment=config.child_environment(),
+            environment=config.command_environment(Settings()),
         )
         return Desk(bench)
 

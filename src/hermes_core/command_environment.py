@@ -1,0 +1,76 @@
+"""The environment of commands that the agent runs: an allowlist, since any name can hold a secret."""
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+
+MARKER = "HERMES_IN_COMMAND"
+"""Set for every command of the agent: under it, our command line changes no settings."""
+
+_ALLOWED = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM",
+    "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CI", "TMPDIR", "TMP", "TEMP", "XDG_*", "HOSTNAME",
+    "EDITOR", "VISUAL", "PAGER", "HERMES_HOME",
+    # the network
+    "*_PROXY", "*_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL",
+    "UV_INDEX_URL", "UV_DEFAULT_INDEX", "NPM_CONFIG_REGISTRY", "GOPROXY", "GOPRIVATE", "GONOSUMDB",
+    # toolchains
+    "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_EXE", "PYENV_ROOT", "PYENV_VERSION",
+    "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING", "PYTHONUTF8",
+    "PIPX_HOME", "POETRY_HOME", "UV_CACHE_DIR", "UV_PYTHON", "JAVA_HOME", "JDK_HOME", "MAVEN_HOME",
+    "M2_HOME", "GRADLE_HOME", "GRADLE_USER_HOME", "ANDROID_HOME", "ANDROID_SDK_ROOT", "SDKMAN_DIR",
+    "GOPATH", "GOROOT", "GOBIN", "GOCACHE", "GOMODCACHE", "GOFLAGS", "CARGO_HOME", "CARGO_TARGET_DIR",
+    "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "RUSTFLAGS", "NVM_DIR", "NVM_BIN", "NODE_PATH", "NODE_ENV",
+    "NODE_OPTIONS", "VOLTA_HOME", "PNPM_HOME", "BUN_INSTALL", "DENO_DIR", "FNM_DIR", "COREPACK_HOME",
+    "GEM_HOME", "GEM_PATH", "RBENV_ROOT", "BUNDLE_PATH", "DOTNET_ROOT", "ASDF_DIR", "ASDF_DATA_DIR",
+    "MISE_DATA_DIR", "HOMEBREW_*", "NIX_PATH", "NIX_PROFILES", "NIX_SSL_CERT_FILE", "LOCALE_ARCHIVE",
+    "LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "MANPATH", "CC", "CXX", "CFLAGS",
+    "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
+    "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
+)  # fmt: skip
+_SECRET_NAME = re.compile(
+    r"(?:^|[_.])(?:API_?KEY|KEY|TOKEN|SECRET|PASS|CREDENTIALS?|PRIVATE_KEY|PAT|DSN)S?$"
+    r"|_(?:PWD|PW)$|(?:PASSWORD|PASSWD|PASSPHRASE)S?$|_(?:KEY|TOKEN|SECRET)_",
+    re.IGNORECASE,
+)
+_URL_PASSWORD = re.compile(r"\b[a-zA-Z][\w+.-]*://[^\s/@:]*:([^\s/@]+)@")
+_MIN_SECRET_LENGTH = 8
+
+
+def of_commands(environment: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
+    """Return what commands get of an environment; `more` are names that a person allows besides."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if _is_among(name, _ALLOWED) and not holds_secret(name, value)
+    }
+    kept |= {name: value for name, value in environment.items() if _is_among(name, more)}
+    return {**kept, MARKER: "1"}
+
+
+def _is_among(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a setting or variable of this name holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Return whether a variable holds a secret: by its name, or as a URL with a password."""
+    return is_secret_name(name) or _URL_PASSWORD.search(value) is not None
+
+
+def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the secrets of an environment, by name; short ones are words that occur everywhere."""
+    found = {name: value for name, value in environment.items() if holds_secret(name, value)}
+    for name, value in environment.items():
+        for number, password in enumerate(_URL_PASSWORD.findall(value), 1):
+            if not password.isalpha():  # postgres, changeme: no secret, and in every other line
+                from urllib.parse import unquote  # noqa: PLC0415 -- slow to load, and rarely needed
+
+                found[f"{name} password {number}"] = password
+                found[f"{name} password {number} decoded"] = unquote(password)
+    return {name: value for name, value in found.items() if len(value) >= _MIN_SECRET_LENGTH}
