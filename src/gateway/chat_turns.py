@@ -21,9 +21,12 @@ from gateway.delivery import Delivery
 from gateway.replies import Replies
 from gateway.reply_target import ReplyTarget
 from gateway.session import OVER, SessionStore
+from gateway.source import SessionSource
 from gateway.streams import Streams
+from gateway.workspaces import Workspaces
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
+from hermes_agent.permissions import Permissions
 from hermes_agent.turn.events import (
     Compacted,
     Event,
@@ -93,7 +96,7 @@ class ChatTurns:
         loop: asyncio.AbstractEventLoop,
         on_moved: Moved,
         on_change: Callable[[], None],
-        workspace: Path,
+        workspaces: Workspaces,
     ) -> None:
         self._store = assembly.store
         self._sessions = sessions
@@ -105,7 +108,7 @@ class ChatTurns:
         self._buttons = buttons
         self._access = access
         self._loop = loop
-        self._workspace = workspace
+        self._workspaces = workspaces
         self.engine = Engine(assembly, [self], max_turns=assembly.settings.gateway.turns_at_once)
         self._lock = threading.Lock()
         self._targets: dict[str, ReplyTarget] = {}
@@ -278,7 +281,8 @@ class ChatTurns:
         platform = place.platform.value
         plan = TurnPlan(
             source=platform,
-            workspace=self._workspace,
+            workspace=self._workspace_of(session_id, place, permissions),
+            is_workspace_fixed=True,
             permissions=permissions,
             model_name=self.model_of(target),
             manner=self._replies.manner(platform, permissions),
@@ -336,7 +340,8 @@ class ChatTurns:
             self._resume(running, target)
         return TurnPlan(
             source=platform,
-            workspace=self._workspace,
+            workspace=self._workspace_of(turn.session_id, place, permissions),
+            is_workspace_fixed=True,
             permissions=permissions,
             model_name=self.model_of(target),
             can_ask=target.can_be_asked,
@@ -345,6 +350,12 @@ class ChatTurns:
             instructions=target.instructions,
             context=partial(_session_context, turn),
         )
+
+    def _workspace_of(
+        self, session_id: str, source: SessionSource, permissions: Permissions
+    ) -> Path:
+        session = self._store.read(session_ledger.find, session_id)
+        return self._workspaces.of(source, permissions.role, session["cwd"] if session else None)
 
     def _resume(self, running: Running, target: ReplyTarget) -> None:
         """Note that a turn goes on; one whose chat was leaving the conversation is stopped."""

@@ -10,6 +10,7 @@ import msgspec
 from gateway.config import GatewaySettings
 from gateway.platforms import registry
 from gateway.platforms.base import Manifest, PlatformError
+from gateway.workspaces import Workspaces
 from hermes_cli import plugins
 from hermes_core import config
 from hermes_core.errors import ConfigError
@@ -40,6 +41,7 @@ def check_start(home: Home) -> None:
     plugins.load_enabled(home, settings)
     manifests = configured(settings.gateway)
     check_platforms(home, settings.gateway, manifests)
+    Workspaces(home, settings)
     if not manifests:
         raise ConfigError(
             "No platform is configured.", fix="Add one with: hermes gateway setup telegram"

@@ -7,7 +7,6 @@ sent twice.
 import hashlib
 import re
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -77,14 +76,12 @@ class Replies:
         store: Store,
         abilities_of: Callable[[str], Abilities | None],
         attachments: ReplyAttachments,
-        workspace: Path,
         commands: Collection[str] = (),
     ) -> None:
         """`commands` are the names of commands in texts of the gateway."""
         self._store = store
         self._abilities_of = abilities_of
         self._attachments = attachments
-        self._workspace = workspace
         names = "|".join(map(re.escape, sorted(commands, key=len, reverse=True)))
         self._command = (
             re.compile(rf"(?<![\w/.]){_SLASH}(?=(?:{names})(?![\w/-]|\.\w))") if names else None
@@ -134,7 +131,7 @@ class Replies:
         abilities = self.abilities(source.platform.value)
         if not abilities.can_send_files or reply_attachments.MARK not in text:
             return self.pieces(target, text, name=name)
-        reply = self._attachments.of(text, source, self._workspace_of(turn_id))
+        reply = self._attachments.of(text, source, self._stored_folder(turn_id))
         parts = self.pieces(target, reply.text, name=name)
         if not reply.files:
             return parts
@@ -147,10 +144,11 @@ class Replies:
             parts.append(parts[0]._replace(content="", key=f"{name}:{len(parts)}", extra=metadata))
         return parts
 
-    def _workspace_of(self, turn_id: str) -> Path:
+    def _stored_folder(self, turn_id: str) -> str | None:
+        """Return the folder of the conversation of a turn, if a terminal began it."""
         turn = self._store.read(turns.find, turn_id)
         row = self._store.read(sessions.find, turn["session_id"]) if turn is not None else None
-        return Path(row["cwd"]) if row is not None and row["cwd"] else self._workspace
+        return row["cwd"] if row is not None else None
 
     def _rewrites(self, target: ReplyTarget, turn_id: str, text: str) -> Sequence[Answer]:
         """Return the answers of plugins to a reply; the conversation keeps the original."""

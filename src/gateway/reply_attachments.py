@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.source import SessionSource
+from gateway.workspaces import Workspaces
 from hermes_agent.approval.danger import places
 from hermes_agent.permissions import Permissions
 from hermes_core import markdown
@@ -43,16 +44,22 @@ class ReplyAttachments:
         home: Home,
         limit_bytes: int,
         permissions_of: Callable[[SessionSource], Permissions],
+        workspaces: Workspaces,
     ) -> None:
         self._home = home
         self._limit = limit_bytes
         self._permissions_of = permissions_of
+        self._workspaces = workspaces
 
-    def of(self, text: str, place: SessionSource, workspace: Path) -> ReplyWithFiles:
-        """Return the text of a reply and the files that may be sent."""
+    def of(self, text: str, place: SessionSource, stored: str | None = None) -> ReplyWithFiles:
+        """Return the text of a reply and the files that may be sent.
+
+        `stored` is the folder that the conversation itself has.
+        """
         if MARK not in text:
             return ReplyWithFiles(text, [])
         permissions = self._permissions_of(place)
+        workspace = self._workspaces.of(place, permissions.role, stored)
         lines: list[str] = []
         files: list[str] = []
         for line, path in _read(text):
@@ -83,7 +90,7 @@ class ReplyAttachments:
         place = places.place_of(workspace, self._home.root)
         if places.is_under(path, os.path.realpath(self._home.attachments)):
             return permissions.is_owner and permissions.is_private  # others may have sent it
-        if not places.is_under(path, place.workspace) or places.is_under(path, place.home):
+        if not places.is_under(path, place.workspace) or places.is_of_hermes(path, place):
             return False
         inside = Path(path).relative_to(place.workspace).parts
         is_hidden = any(part.startswith(".") for part in inside)

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -40,12 +39,14 @@ from gateway.source import SessionSource
 from gateway.store_monitor import StoreMonitor
 from gateway.streams import Streams
 from gateway.supervision import Supervisor, end
+from gateway.workspaces import Workspaces
 from hermes_agent import commands as shared
 from hermes_agent import skills
 from hermes_agent.assembly import Assembly
 from hermes_cli import plugins
 from hermes_core import clock
 from hermes_core.errors import StoreError
+from hermes_core.paths import Home, make_folder
 from hermes_engine.surface import Running
 from hermes_state.ledger import turns
 from hermes_state.store_retry import StoreRetry
@@ -89,11 +90,11 @@ class Services:
         migrations = ChatMigrations(store, platforms, sessions.is_spoken_in)
         self.connections = Connections(home, settings, manifests, migrations)
         adapters = self.connections.for_stored_chats
+        workspaces = _opened(Workspaces(home, assembly.settings), home)
         self.replies = Replies(
             store,
             self.connections.abilities_of,
-            ReplyAttachments(home, limit_bytes, access.permissions_of),
-            Path.home(),
+            ReplyAttachments(home, limit_bytes, access.permissions_of, workspaces),
             [command.name for command in commands.TABLE],
         )
         self.streams = Streams(store, adapters, is_on=settings.streaming)
@@ -113,7 +114,7 @@ class Services:
             loop=self._loop,
             on_moved=on_moved,
             on_change=self._set_changed,
-            workspace=Path.home(),
+            workspaces=workspaces,
         )
         parts = GatewayParts(
             assembly,
@@ -284,3 +285,18 @@ class Services:
         except Exception:  # the boundary of an adapter
             logger.warning("%s: sending the pairing code failed", platform, exc_info=True)
             return False
+
+
+def _opened(workspaces: Workspaces, home: Home) -> Workspaces:
+    """Create the default workspace; log where chats work, and when that is new or broad."""
+    if workspaces.default == home.workspace and not home.workspace.is_dir():
+        logger.warning(
+            "%s They no longer work in your home folder; files elsewhere need an approval.",
+            workspaces.describe(),
+        )
+    else:
+        logger.info("%s", workspaces.describe())
+    for folder in workspaces.broad:
+        logger.warning("Chats may change everything in %s unasked (broad_workspace).", folder)
+    make_folder(workspaces.default)
+    return workspaces

@@ -190,6 +190,7 @@ class Agent:
             hooks=self.hooks,
             session_id=session_id,
             source=self.platform,
+            workspace=self.bench.workspace,
             can_ask=self.asker.can_ask,
             sink=sink,
             paid_by=paid_by,

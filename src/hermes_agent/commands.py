@@ -472,10 +472,9 @@ def _who_answers(context: Context) -> list[str]:
     except ModelError as error:
         return [f"Model: {error}"]
     facts = agent.model.facts
-    return [
-        f"Model: {facts.name} ({facts.provider}), window of {facts.window:,} tokens",
-        f"Folder: {agent.bench.workspace}",
-    ]
+    model = f"Model: {facts.name} ({facts.provider}), window of {facts.window:,} tokens"
+    # The path has the name of the person whose machine this is.
+    return [model, f"Folder: {agent.bench.workspace}"] if has_notes(agent.permissions) else [model]
 
 
 def _model(context: Context, name: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_agent.models.base import Facts
-from hermes_agent.permissions import has_notes
+from hermes_agent.permissions import Permissions, has_notes
 from hermes_agent.tools.base import ToolContext
 from hermes_agent.tools.registry import Toolbox
 from hermes_core import clock
@@ -31,7 +31,7 @@ Answer in the user's language, in Markdown, briefly: the result first, no preamb
 _SMALL = """\
 You are Hermes, a helpful agent on the user's computer. Use a tool when the task needs files or \
 commands; otherwise reply at once. After a tool result, go on with the next step or reply with the \
-result. Do not repeat a call. Keep replies short and true."""
+result. Do not repeat a call. Keep replies short and true. Paths are relative to your folder."""
 
 _GUIDES = ("AGENTS.md", "HERMES.md", "CLAUDE.md")
 """Instructions for agents that a project may carry; the first one found is used."""
@@ -39,6 +39,13 @@ _GUIDE_LIMIT = 8_000
 _GUIDE_WINDOW = 32_000
 """Below this window there is no room for a project's instructions."""
 _MEMORY_LIMIT = 4_000
+_WORKSPACE = " Workspace: "
+_ABOUT_USER, _NOTES = "About the user", "Your notes"
+_PRIVATE_HEADINGS = (
+    f"\n## {_ABOUT_USER}\n",
+    f"\n## {_NOTES}\n",
+    *(f"\n## {name} of this project\n" for name in _GUIDES),
+)
 
 
 class Place(NamedTuple):
@@ -51,24 +58,40 @@ class Place(NamedTuple):
 def build(facts: Facts, toolbox: Toolbox, bench: ToolContext, place: Place) -> str:
     """The prompt of a new session."""
     if facts.is_small:
-        return f"{_SMALL}\nYou work in {place.workspace}."
+        return _SMALL
+    is_private = has_notes(bench.permissions)
+    has_guide = is_private and facts.window >= _GUIDE_WINDOW
     parts = [
         _CORE,
-        _surroundings(place),
+        _surroundings(place, bench.permissions),
         bench.manner,
         _toolsets(toolbox),
         bench.settings.agent.instructions.strip(),
-        _memory(bench) if has_notes(bench.permissions) else "",
-        _guide(place.workspace) if facts.window >= _GUIDE_WINDOW else "",
+        _memory(bench) if is_private else "",
+        _guide(place.workspace) if has_guide else "",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _surroundings(place: Place) -> str:
+def is_outdated(prompt: str, bench: ToolContext) -> bool:
+    """Return whether a stored prompt names another workspace, or has what this person may not see.
+
+    The person at the machine keeps the prompt that the conversation began with.
+    """
+    if bench.permissions is None:
+        return False
+    if has_notes(bench.permissions):
+        return _WORKSPACE in prompt and f"{_WORKSPACE}{bench.workspace}." not in prompt
+    return any(heading in prompt for heading in (_WORKSPACE, *_PRIVATE_HEADINGS))
+
+
+def _surroundings(place: Place, permissions: Permissions | None) -> str:
     day = clock.date(place.started_at)
     system = os.uname()
+    # The path has the name of the person whose machine this is.
+    workspace = f"{_WORKSPACE}{place.workspace}." if has_notes(permissions) else ""
     return (
-        f"System: {system.sysname} {system.machine}. Workspace: {place.workspace}."
+        f"System: {system.sysname} {system.machine}.{workspace}"
         f" This conversation began on {day:%A, %d %B %Y}."
     )
 
@@ -86,7 +109,7 @@ def _toolsets(toolbox: Toolbox) -> str:
 def _memory(bench: ToolContext) -> str:
     """The notes the agent keeps about its user and its work, as they were when the session began."""
     sections: list[str] = []
-    for name, title in (("USER.md", "About the user"), ("MEMORY.md", "Your notes")):
+    for name, title in (("USER.md", _ABOUT_USER), ("MEMORY.md", _NOTES)):
         path = bench.home.root / "memories" / name
         if path.is_file() and (text := path.read_text("utf-8", "replace").strip()):
             sections.append(f"## {title}\n{shorten_middle(text, _MEMORY_LIMIT)}")

@@ -61,6 +61,11 @@ class Home(NamedTuple):
         return self.root / "outputs"
 
     @property
+    def workspace(self) -> Path:
+        """The folder that chats work in, unless the settings name another."""
+        return self.root / "workspace"
+
+    @property
     def history(self) -> Path:
         """Input history of `hermes chat`."""
         return self.root / "history"

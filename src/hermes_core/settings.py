@@ -197,6 +197,15 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float,
         _meta("Seconds a stop waits for running turns before interrupting them.", ge=0, le=YEAR_S),
     ] = 30.0
+    workspace: Annotated[
+        str, _meta("Folder that chats work in; empty: `workspace` in the home of Hermes.")
+    ] = ""
+    workspaces: Annotated[
+        dict[str, str], _meta('Folders of single chats: "PLATFORM:CHAT" = "/folder".')
+    ] = {}
+    broad_workspace: Annotated[
+        bool, _meta("Allow a workspace that holds your home folder; chats may change all of it.")
+    ] = False
     attachment_limit_mb: Annotated[int, _meta("Maximum size of an attachment in MB.", ge=1)] = 20
     health_port: Annotated[
         int, _meta("Loopback port for health and metrics; 0: off.", ge=0, le=65535)
@@ -220,14 +229,17 @@ class RoleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owner_tools: Annotated[list[str], _meta("Tools of owners.")] = msgspec.field(
         default_factory=lambda: ["*"]
     )
+    owner_workspace: Annotated[str, _meta("Folder owners work in; empty: gateway.workspace.")] = ""
     owner_usd_per_day: Annotated[float, _meta("Maximum USD per owner per day.", ge=0)] = 0.0
     member_tools: Annotated[list[str], _meta("Tools of members.")] = msgspec.field(
         default_factory=lambda: ["clarify", "todo", "web_search", "web_fetch", "session_search"]
     )
+    member_workspace: Annotated[str, _meta("Folder members work in; empty: the same.")] = ""
     member_usd_per_day: Annotated[float, _meta("Maximum USD per member per day.", ge=0)] = 0.0
     guest_tools: Annotated[list[str], _meta("Tools of guests.")] = msgspec.field(
         default_factory=lambda: ["clarify"]
     )
+    guest_workspace: Annotated[str, _meta("Folder guests work in; empty: the same.")] = ""
     guest_usd_per_day: Annotated[float, _meta("Maximum USD per guest per day.", ge=0)] = 0.5
 
 

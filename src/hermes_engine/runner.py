@@ -15,6 +15,7 @@ from hermes_agent.turn import meter
 from hermes_agent.turn.events import Event, TurnEnded
 from hermes_agent.turn.values import Outcome
 from hermes_core.errors import ConversationBusyError, HermesError, Interrupted, StoreError
+from hermes_core.paths import make_folder
 from hermes_engine.agents import AwakeAgents
 from hermes_engine.events import TurnLeft, TurnStarted, TurnSuspended, TurnWaiting
 from hermes_engine.surface import (
@@ -202,7 +203,7 @@ class TurnRunner:
         session = self._store.read(sessions.find, turn.session_id) or {}
         return TurnPlan(
             source=str(session.get("source") or turn.surface),
-            workspace=Path(session.get("cwd") or Path.home()),
+            workspace=Path(session.get("cwd") or make_folder(self._assembly.home.workspace)),
             permissions=turn.permissions,
             model_name=sessions.chosen_model(session) if session else "",
             can_ask=False,
@@ -225,6 +226,8 @@ class TurnRunner:
         agent = self._agents.get(conversation_id, plan.permissions, make)
         if not self._agents.is_working(agent):  # what it has started goes on with its model
             agent.model = self._assembly.model(plan.model_name)
+            if plan.is_workspace_fixed and agent.bench.workspace != plan.workspace:
+                agent.bench.workspace = agent.bench.cwd = plan.workspace
         agent.bench.manner = plan.manner
         return agent
 

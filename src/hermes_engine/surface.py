@@ -41,6 +41,9 @@ class TurnPlan:
     source: str
     """The name that hooks and the store are told."""
     workspace: Path
+    """Where the tools work, unless the session has a folder of its own."""
+    is_workspace_fixed: bool = field(default=False, kw_only=True)
+    """Whether they work there even then."""
     permissions: Permissions | None = None
     model_name: str = ""
     """The model that was chosen; empty: the one of the settings."""

@@ -1,10 +1,12 @@
 """What surrounds a turn: titles, what a surface brings along, compaction at a person's wish."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes_agent.testing.scripted import TIMEOUT_S, Quiet, silence
+from hermes_agent.turn.events import ignore
 from hermes_core.errors import StoreFullError
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
@@ -100,3 +102,9 @@ def test_a_person_can_have_a_conversation_shortened(make_chat: MakeChat) -> None
     assert told["session_id"] == chat.agent.session_id != before
     assert told["tokens_after"] < told["tokens_before"]
     assert chat.say("go on")["completed"]
+
+
+def test_a_sub_agent_works_in_the_folder_of_its_agent(make_chat: MakeChat) -> None:
+    agent = make_chat(["Done."]).agent
+    sub_agent = agent.sub_agent("part", "turn", ignore)
+    assert sub_agent.bench.workspace == agent.bench.workspace != Path.cwd()

@@ -171,6 +171,25 @@ def test_in_bubblewrap_homes_are_hidden_but_for_tools(
 
 
 @needs_bwrap
+def test_in_bubblewrap_a_workspace_in_the_home_of_hermes_shows_nothing_else_of_it(
+    run: Run, box: Bubblewrap
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        home = Path(folder)
+        for name in ("config.toml", "outputs/a.txt", "workspace/plan.txt"):
+            (home / name).parent.mkdir(exist_ok=True)
+            (home / name).write_text(name)
+        how = {"home": home, "workspace": home / "workspace", "cwd": home / "workspace"}
+        assert run(box, "cat plan.txt ../outputs/a.txt; ls ..", **how) == (
+            "workspace/plan.txtoutputs/a.txtoutputs\nworkspace\n",
+            0,
+        )
+        run(box, "echo x > made.txt; echo x > ../config.toml", **how)
+        assert (home / "workspace" / "made.txt").exists()
+        assert (home / "config.toml").read_text() == "config.toml"
+
+
+@needs_bwrap
 def test_in_bubblewrap_an_interpreter_in_tmp_is_there(
     run: Run, box: Bubblewrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -266,3 +266,18 @@ def test_a_bad_byte_in_a_text_is_fixed_while_the_store_is_in_use(home: Home, she
         assert states(shell.json("doctor"))["integrity"] == "ok"
         assert user.read(messages.of_session, "a")[6]["content"] == "caf\ufffd"
     assert not list(home.root.glob("*.damaged-*"))
+
+
+def test_the_folder_that_chats_work_in_is_told(home: Home, shell: Shell) -> None:
+    def told(settings: str, status: int = 0) -> list[str]:
+        home.create()
+        home.config.write_text(f'{settings}\n[gateway.platforms.email]\naddress = "a@b"\n')
+        home.config.chmod(0o600)
+        findings = shell.json("doctor", status=status)
+        return [f"{f['state']}: {f['detail']}" for f in findings if f["what"] == "workspace"]
+
+    assert told("") == [f"ok: Chats work in {home.workspace} (gateway.workspace)."]
+    (refused,) = told('[gateway]\nworkspace = "/"', status=1)
+    assert refused.startswith("problem: gateway.workspace is /, which holds your home folder")
+    (_, allowed) = told('[gateway]\nworkspace = "/"\nbroad_workspace = true')
+    assert allowed.startswith("warning: chats may change everything in / unasked")

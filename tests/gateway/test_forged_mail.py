@@ -70,7 +70,7 @@ def test_a_forged_mail_gets_no_tool_and_approves_nothing(
         assert inside.store.read(questions.pending) == []
     assert protected.is_dir()
     assert "terminal" not in [
-        tool["function"]["name"] for tool in world.model.asked[0].json["tools"]
+        tool["function"]["name"] for tool in world.model.model_requests[0].json["tools"]
     ]
 
 
@@ -92,4 +92,6 @@ def test_a_mail_that_the_trusted_server_confirms_is_the_owners(
     passes = f"dmarc=pass header.from={_OWNER.partition('@')[2]}"
     with Inside(world) as inside:
         _turn(inside, _deliver(inside, tmp_path, _mail("Hello", 1, passes), trusted=_SERVER))
-    assert "terminal" in [tool["function"]["name"] for tool in world.model.asked[0].json["tools"]]
+    assert "terminal" in [
+        tool["function"]["name"] for tool in world.model.model_requests[0].json["tools"]
+    ]

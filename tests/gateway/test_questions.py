@@ -13,10 +13,12 @@ from gateway.replies import Replies
 from gateway.reply_attachments import ReplyAttachments
 from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
+from gateway.workspaces import Workspaces
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Step, call, say
 from hermes_agent.turn.events import QuestionAsked
 from hermes_core.paths import Home
+from hermes_core.settings import Settings
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
 from tests.gateway.harness import Inside, World
@@ -32,9 +34,9 @@ def test_commands_are_named_as_people_write_them_on_the_platform(home: Home) -> 
     target = ReplyTarget({"platform": "matrix", "chat_id": "!r", "chat_type": "group"})
     with SessionDB.in_memory() as store:
         able = Abilities(text_limit=4000, command_prefix="!")
-        nothing = ReplyAttachments(home, 0, _standing)
+        nothing = ReplyAttachments(home, 0, _standing, Workspaces(home, Settings()))
         names = ["help", "approve", "deny"]
-        replies = Replies(store, lambda _: able, nothing, home.root, names)
+        replies = Replies(store, lambda _: able, nothing, names)
         (piece,) = replies.answer(
             target, "See /help. Folder: /help/me, a/help and /helpful", name="x"
         )
@@ -53,7 +55,11 @@ def _shown(home: Home, text: str, command: str) -> str:
     asked = QuestionAsked("q", "approval", "terminal", text, command, ["once", "deny"])
     with SessionDB.in_memory() as store:
         able = Abilities(text_limit=4000, has_buttons=True)
-        replies = Replies(store, lambda _: able, ReplyAttachments(home, 0, _standing), home.root)
+        replies = Replies(
+            store,
+            lambda _: able,
+            ReplyAttachments(home, 0, _standing, Workspaces(home, Settings())),
+        )
         pieces = replies.question(target, asked)
         drawn = [markdown.render(one.content) for one in pieces]
     assert [one.buttons is not None for one in pieces] == [*[False] * (len(pieces) - 1), True]

@@ -12,10 +12,12 @@ from gateway.replies import Replies, decode
 from gateway.reply_attachments import MANNER, ReplyAttachments, ReplyWithFiles, without
 from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
+from gateway.workspaces import Workspaces
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import say
 from hermes_agent.turn.values import Outcome
-from hermes_core.paths import Home
+from hermes_core.paths import Home, make_folder
+from hermes_core.settings import Settings
 from hermes_state import SessionDB
 from hermes_state.values import Role, Scope
 from tests.gateway.harness import Inside, Process, World
@@ -26,17 +28,22 @@ PLACE = SessionSource(Platform.register("loopback"), "a")
 
 @pytest.fixture(autouse=True)
 def workspace(home: Home, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that conversations of the gateway work in, with Hermes's own home in it."""
-    folder = home.root.parent
-    monkeypatch.setenv("HOME", str(folder))
+    """The folder that chats work in."""
+    monkeypatch.setenv("HOME", str(home.root.parent))
+    folder = make_folder(home.workspace)
     (folder / "plan.txt").write_text("the plan")
     return folder
+
+
+def _attachments(home: Home, permissions: Permissions) -> ReplyAttachments:
+    workspaces = Workspaces(home, Settings())
+    return ReplyAttachments(home, 1024 * 1024, lambda _place: permissions, workspaces)
 
 
 @pytest.fixture
 def chosen(home: Home) -> Iterator[ReplyAttachments]:
     home.create()
-    yield ReplyAttachments(home, 1024 * 1024, lambda _place: OWNER)
+    yield _attachments(home, OWNER)
 
 
 def test_a_file_of_the_workspace_goes_along_and_its_line_does_not(
@@ -107,7 +114,7 @@ def test_a_guest_gets_no_file_of_the_machine(world: World, workspace: Path) -> N
 def test_nothing_leaves_that_is_hidden_secret_or_of_hermes(
     chosen: ReplyAttachments, home: Home, workspace: Path
 ) -> None:
-    outside = workspace.parent / "outside.txt"
+    outside = home.root.parent / "outside.txt"
     for path in (
         workspace / ".ssh" / "config",
         workspace / "deploy.pem",
@@ -118,13 +125,13 @@ def test_nothing_leaves_that_is_hidden_secret_or_of_hermes(
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("not for others")
-        enclosed = chosen.of(f"MEDIA:{path}", PLACE, workspace)
+        enclosed = chosen.of(f"MEDIA:{path}", PLACE)
         assert enclosed.files == [], path
         assert "only files of the workspace" in enclosed.text
     (workspace / "link.txt").symlink_to(home.config)
-    assert chosen.of(f"MEDIA:{workspace}/link.txt", PLACE, workspace).files == []
-    assert chosen.of(f"MEDIA:{workspace}/x/../.ssh/config", PLACE, workspace).files == []
-    assert chosen.of("MEDIA:plan.txt", PLACE, workspace).files == []
+    assert chosen.of(f"MEDIA:{workspace}/link.txt", PLACE).files == []
+    assert chosen.of(f"MEDIA:{workspace}/x/../.ssh/config", PLACE).files == []
+    assert chosen.of("MEDIA:plan.txt", PLACE).files == []
 
 
 @pytest.mark.parametrize(
@@ -136,17 +143,17 @@ def test_what_people_sent_goes_to_an_owner_in_private_alone(
 ) -> None:
     home.create()
     permissions = msgspec.structs.replace(OWNER, role=role, is_private=is_private)
-    chosen = ReplyAttachments(home, 1024 * 1024, lambda _place: permissions)
+    chosen = _attachments(home, permissions)
     picture = home.attachments / "abc.png"
     picture.parent.mkdir(exist_ok=True)
     picture.write_bytes(b"picture")
-    assert chosen.of(f"MEDIA:{picture}", PLACE, workspace).files == ([str(picture)] if goes else [])
+    assert chosen.of(f"MEDIA:{picture}", PLACE).files == ([str(picture)] if goes else [])
 
 
 def test_what_is_missing_or_too_large_is_said(chosen: ReplyAttachments, workspace: Path) -> None:
     (workspace / "film.mp4").write_bytes(b"x" * (3 << 20))
     text = f"Two files:\nMEDIA:{workspace}/film.mp4\nMEDIA:{workspace}/none.txt"
-    assert chosen.of(text, PLACE, workspace) == ReplyWithFiles(
+    assert chosen.of(text, PLACE) == ReplyWithFiles(
         "Two files:\n"
         "[film.mp4 is not sent: it has 3 MB, and the limit is 1 MB.]\n"
         "[none.txt is not sent: there is no such file.]",
@@ -158,7 +165,7 @@ def test_what_is_quoted_as_code_or_inside_a_sentence_is_text(
     chosen: ReplyAttachments, workspace: Path
 ) -> None:
     text = f"Write MEDIA:{workspace}/plan.txt, as in\n```\nMEDIA:{workspace}/plan.txt\n```"
-    assert chosen.of(text, PLACE, workspace) == ReplyWithFiles(text, [])
+    assert chosen.of(text, PLACE) == ReplyWithFiles(text, [])
     assert without(text) == text
     assert without("Here:\nMEDIA:/ho") == "Here:"
 
@@ -169,7 +176,7 @@ def test_where_nothing_is_edited_the_files_go_with_the_last_piece(
     able = Abilities(text_limit=40, can_send_files=True, resend="checked")
     text = f"{'many words ' * 6}\nMEDIA:{workspace}/plan.txt"
     with SessionDB(home.database) as store:
-        replies = Replies(store, lambda _platform: able, chosen, workspace)
+        replies = Replies(store, lambda _platform: able, chosen)
         target = ReplyTarget(stored_source=PLACE.to_dict(), message_id="m1")
         *others, last = replies.deliver("t", Outcome("answered", text), target)
     assert others

@@ -54,6 +54,10 @@ sandbox = "host"
 [approvals]
 mode = "allow"
 
+[gateway]
+workspace = "{workspace}"
+broad_workspace = true
+
 [gateway.owners]
 telegram = [{owners}]
 
@@ -101,6 +105,7 @@ class World:
                 token=_TOKEN,
                 port=self.port,
                 telegram=telegram.settings(),
+                workspace=home.root.parent,
             )
         )
         self.environment = {

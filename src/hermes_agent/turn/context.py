@@ -53,7 +53,7 @@ class TurnContext(msgspec.Struct, frozen=True):
         if self.model.facts.is_small:
             return Prefix(self._new_prompt(row, row.get("started_at", 0.0)), toolbox.small)
         system = row.get("system_prompt")
-        if not system:
+        if not system or prompt.is_outdated(system, self.executor.bench):
             system = self._new_prompt(row, row.get("started_at", clock.now()))
             self.store.write(sessions.change, session_id, system_prompt=system)
         return Prefix(system, toolbox.core)

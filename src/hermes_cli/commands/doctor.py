@@ -229,6 +229,27 @@ def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
         yield Finding("sandbox", "ok", chosen.describe())
 
 
+def _workspaces(app: App, _fix: bool) -> Iterator[Finding]:
+    """Check the folders that chats work in; which they do is news after an upgrade."""
+    from gateway.workspaces import Workspaces  # noqa: PLC0415 -- slow to import
+
+    try:
+        settings = config.load(app.home)
+    except HermesError:
+        return  # a finding of its own
+    if not settings.gateway.platforms:
+        return
+    try:
+        workspaces = Workspaces(app.home, settings)
+    except HermesError as error:
+        yield Finding("workspace", "problem", str(error))
+        return
+    yield Finding("workspace", "ok", workspaces.describe())
+    for folder in workspaces.broad:
+        detail = f"chats may change everything in {folder} unasked (gateway.broad_workspace)"
+        yield Finding("workspace", "warning", detail)
+
+
 def _skills(app: App, _fix: bool) -> Iterator[Finding]:
     if _is_shut(app.home.root) or not app.home.skills.exists():
         return
@@ -249,5 +270,6 @@ CHECKS: tuple[Callable[[App, bool], Iterator[Finding]], ...] = (
     _disk,
     _store,
     _sandbox,
+    _workspaces,
     _skills,
 )

@@ -116,7 +116,7 @@ def of_read(path: str, place: Place) -> list[Danger]:
 
 def of_write(path: str, place: Place) -> list[Danger]:
     """Writing is dangerous outside the workspace, and where it changes what others run."""
-    if _is_of_hermes(path, place):
+    if is_of_hermes(path, place):
         return [Danger("privilege", f"Changes Hermes's own file {path}", f"write:{path}")]
     if path.startswith("/dev/") and not _is_harmless_device(path):
         return [Danger("destructive", f"Writes to the device {path}", f"write:{path}")]
@@ -157,7 +157,7 @@ def _temporary_folders() -> tuple[str, ...]:
 
 def is_secret(path: str, place: Place) -> bool:
     """Return whether a path may hold secrets, by where it lies and what it is called."""
-    if _is_of_hermes(path, place):
+    if is_of_hermes(path, place):
         return not any(is_under(path, f"{place.home}/{name}") for name in _OPEN_TO_ALL)
     if any(is_under(path, folder) for folder in _SYSTEM_SECRETS):
         return True
@@ -203,7 +203,7 @@ def is_under(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
 
 
-def _is_of_hermes(path: str, place: Place) -> bool:
+def is_of_hermes(path: str, place: Place) -> bool:
     """Return whether it is in Hermes's home, and not in a workspace that somebody put there."""
     own = is_under(place.workspace, place.home) and is_under(path, place.workspace)
     return is_under(path, place.home) and not own
