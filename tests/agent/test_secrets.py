@@ -1,8 +1,12 @@
 """Secrets: whatever a tool or a person brings up, their values pass no sink."""
 
+import base64
 import json
 import logging
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote_from_bytes, quote_plus
 
 import msgspec
 import pytest
@@ -167,3 +171,39 @@ def test_a_command_of_the_model_does_not_see_our_secrets(
     monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
     chat = make_chat([])
     assert "DEPLOY_TOKEN" not in chat.agent.bench.environment
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda secret: base64.b64encode(secret).decode(),
+        lambda secret: base64.b64encode(b"x" + secret).decode(),
+        lambda secret: base64.urlsafe_b64encode(b"xy" + secret + b"tail").decode(),
+        lambda secret: base64.encodebytes(b"key: " * 12 + secret * 3).decode(),
+        lambda secret: secret.hex(),
+        lambda secret: secret.hex().upper(),
+        lambda secret: "\n".join(textwrap.wrap(secret.hex(), 7)),
+        lambda secret: quote_from_bytes(secret, safe=""),
+        lambda secret: quote_from_bytes(secret, safe="").lower(),
+        lambda secret: quote_plus(secret),
+        lambda secret: secret.decode()[::-1],
+    ],
+)
+def test_an_encoded_secret_is_redacted(encode: Callable[[bytes], str]) -> None:
+    secret = "s/f+p? ü-0123456789"
+    secrets.register({"ODD_KEY": secret})
+    encoded = encode(secret.encode())
+    for text in (secrets.redact(f"<{encoded}>"), secrets.redact_bytes(encoded.encode()).decode()):
+        assert text.count("[secret ODD_KEY]") == (3 if len(encoded) > 120 else 1)
+
+
+def test_short_secrets_and_harmless_texts_are_not_taken_for_encodings() -> None:
+    secrets.register({"PIN": "abc", "LONG": "correct horse"})
+    for text in (
+        base64.b64encode(b"abc").decode(),
+        b"abc".hex(),
+        "cba",
+        "correct",
+        "horse\ncorrect",
+    ):
+        assert secrets.redact(text) == text
