@@ -72,8 +72,8 @@ async def test_keys_for_something_unknown_are_told(folder: Path, home: Home) -> 
     [
         ({}, ""),
         ({"help": "f9", "details": "ctrl+shift+d, alt+up", "take_back": "f8"}, ""),
-        ({"open": "notakey"}, "'notakey' of open is no key."),
-        ({"open": "hyper+o"}, "'hyper+o' of open is no key."),
+        ({"open": "notakey"}, "'notakey' of open is not a valid key."),
+        ({"open": "hyper+o"}, "'hyper+o' of open is not a valid key."),
         ({"open": "ctrl+c"}, "ctrl+c cannot be both open and 'stop'."),
         ({"open": "enter"}, "enter cannot be both open and 'Send'."),
     ],

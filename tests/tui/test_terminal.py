@@ -168,7 +168,7 @@ def test_an_approval_in_a_terminal(terminal: Tmux, tmp_path: Path) -> None:
 def test_a_broken_file_is_told_once_and_what_was_said_is_answered_when_it_is_right(
     broken: Path, terminal: Tmux
 ) -> None:
-    picture = terminal.wait_for("needs attention", "is not valid TOML")
+    picture = terminal.wait_for("needs attention", "is not valid", "Correct that line.")
     assert picture.count("Correct that line.") == 1
     terminal.type("hello there")
     terminal.press("Enter")

@@ -1,6 +1,7 @@
 """The thread that watches a mailbox: passes new mail on, in order, and stores the position."""
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -56,7 +57,8 @@ class Watch:
         """Start after the mails that are in the mailbox at the first time."""
         last = self._mailbox.uidnext - 1
         about = self._mailbox.about(last) if last > 0 else None
-        begun_at = about[1] if about else clock.now()
+        # A server tells arrivals in whole seconds: what comes in this one is new.
+        begun_at = about[1] if about else math.floor(clock.now()) - 1.0
         cursor = Cursor(self._name, self._mailbox.uidvalidity, last, begun_at, begun_at)
         self._file.write(cursor)
         return cursor
