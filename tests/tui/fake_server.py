@@ -1,9 +1,10 @@
 """A server that speaks the protocol over its pipes and plays a script: the double of tui_gateway.
 
-`python double.py FOLDER` keeps its conversations in FOLDER, so that the next process finds them. What a
-prompt says decides what happens, see SCRIPTS; every other prompt is repeated. It is an ordinary process:
-tests kill it, and it kills itself when it is told to. `python double.py FOLDER SOCKET` serves one client
-after the other on a socket, and keeps the events of the conversations for those that come back.
+`python fake_server.py FOLDER` keeps its conversations in FOLDER, so that the next process finds
+them. What a prompt says decides what happens, see SCRIPTS; every other prompt is repeated. It is an
+ordinary process: tests kill it, and it kills itself when it is told to. `python fake_server.py
+FOLDER SOCKET` serves one client after the other on a socket, and keeps the events of the
+conversations for those that come back.
 """
 
 import contextlib

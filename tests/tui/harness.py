@@ -23,7 +23,7 @@ from hermes_tui.opening import Opening
 from hermes_tui.transport import ChildTransport
 from hermes_tui.widgets.composer import Composer
 
-DOUBLE = Path(__file__).with_name("double.py")
+DOUBLE = Path(__file__).with_name("fake_server.py")
 TIMEOUT_S = 30.0
 """A process on a busy machine takes its time to start."""
 _STILL = 5
