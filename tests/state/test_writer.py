@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import pytest
 
-from hermes_core.errors import StoreError, StoreFullError
+from hermes_core.errors import StoreError, StoreFullError, StoreMemoryError
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite.writer import Writer
 from hermes_state.ledger import messages
@@ -190,7 +190,7 @@ class TestWhatRidesAlong:
     def test_waits_for_a_commit_of_somebody_else(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._TIMEOUT_S", float(TIMEOUT_S))
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", float(TIMEOUT_S))
         with _writing(path) as writer:
             commits = _counted_commits(writer)
             rider = threading.Thread(target=lambda: writer.run(_put("a"), deferrable=True))
@@ -211,7 +211,7 @@ class TestWhatRidesAlong:
             assert _stored(path) == ["a"]
 
     def test_is_on_disk_before_the_end(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._TIMEOUT_S", float(TIMEOUT_S))
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", float(TIMEOUT_S))
         with _writing(path) as writer:
             rider = threading.Thread(target=lambda: writer.run(_put("a"), deferrable=True))
             rider.start()
@@ -224,7 +224,7 @@ class TestWhatRidesAlong:
     def test_neither_hangs_nor_overtakes_among_others(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float
     ) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._TIMEOUT_S", patience_s)
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", patience_s)
         with _writing(path) as writer:
 
             def write(thread: int) -> None:
@@ -464,3 +464,41 @@ def test_processes_that_write_at_once_get_no_error_and_lose_nothing(tmp_path: Pa
             contents = [message["content"] for message in store.read(messages.of_session, name)]
             assert contents == [str(number) for number in range(150)]
         assert store.check() == []
+
+
+class _WithoutMemory:
+    """A connection that has no memory for one statement, and for one ROLLBACK after it."""
+
+    def __init__(self, conn: apsw.Connection, statement: str) -> None:
+        self._conn = conn
+        self._missing = [statement, "ROLLBACK"]
+
+    def execute(self, sql: str, *bindings: Any) -> apsw.Cursor:
+        if self._missing and sql == self._missing[0]:
+            del self._missing[0]
+            raise MemoryError
+        return self._conn.execute(sql, *bindings)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conn, name)
+
+
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"])
+def test_a_writer_without_memory_tells_who_waits_and_goes_on(path: Path, statement: str) -> None:
+    with _writing(path) as writer:
+        conn = writer.conn
+        writer.conn = cast("apsw.Connection", _WithoutMemory(conn, statement))
+        job, error = (_put("one"), StoreMemoryError)
+        if statement == "ROLLBACK":
+            job, error = (_fails, ValueError)
+        with pytest.raises(error):
+            writer.run(job)
+        writer.conn = conn
+        results: list[str] = []
+        thread = threading.Thread(
+            target=lambda: results.append(writer.run(_put("two"))), daemon=True
+        )
+        thread.start()
+        thread.join(TIMEOUT_S)
+        assert results == ["two"]
+    assert _stored(path) == ["two"]

@@ -142,18 +142,29 @@ class Writer:
     def _lead(self, own: _Job) -> None:
         """Commit everything that waits; `own` is somewhere in it."""
         self._leader = threading.get_ident()
-        self.conn.cursor_factory = apsw.Cursor
         batch: list[_Job] = []
+        try:
+            self._commit_waiting(batch)
+        except (apsw.Error, MemoryError) as error:
+            self._fail_all(batch, error)
+        with suppress(MemoryError):  # those who wait must be woken all the same
+            self._after_commit(batch)
+        self._leader = 0
+        self._settle(batch, own)
+
+    def _commit_waiting(self, batch: list[_Job]) -> None:
+        """Commit everything that waits; `batch` gets what has its result or its error."""
+        self.conn.cursor_factory = apsw.Cursor
         if self._fairness is not None:
             self._fairness.give_way()
-        try:
-            self.conn.execute("BEGIN IMMEDIATE")
-            if not self._run_together(batch):
-                self._start_over(batch)
-                self._run_apart(batch)
-            self._commit(batch)
-        except apsw.Error as error:
-            self._fail_all(batch, error)
+        self._roll_back()  # what an attempt without memory may have left
+        self.conn.execute("BEGIN IMMEDIATE")
+        if not self._run_together(batch):
+            self._start_over(batch)
+            self._run_apart(batch)
+        self._commit(batch)
+
+    def _after_commit(self, batch: list[_Job]) -> None:
         # Asked after the commit: what was replaced before it must not be acknowledged.
         if self._presence is not None and not self._presence.is_ours():
             self._disown(batch)
@@ -161,8 +172,6 @@ class Writer:
             self._fairness.done()
         if self._checkpoints is not None:
             self._checkpoints.committed()
-        self._leader = 0
-        self._settle(batch, own)
 
     def _run_together(self, batch: list[_Job]) -> bool:
         """Run what waits, also what arrives while we run; False as soon as one of them fails."""
@@ -244,9 +253,10 @@ class Writer:
         finally:
             self._commits = False
 
-    def _fail_all(self, batch: list[_Job], error: apsw.Error) -> None:
+    def _fail_all(self, batch: list[_Job], error: apsw.Error | MemoryError) -> None:
         """The transaction could not be had: everybody who waits for it has waited in vain."""
-        self._roll_back()
+        with suppress(apsw.Error, MemoryError):  # then the next one does it
+            self._roll_back()
         while self._waiting:
             batch.append(self._waiting.popleft())
         for job in batch:
