@@ -14,7 +14,7 @@ from gateway.parts import GatewayParts
 from gateway.platforms.base import MessageEvent
 from gateway.reply_target import ReplyTarget
 from hermes_agent import commands as shared
-from hermes_core.errors import HermesError, SessionNotFoundError, UsageError
+from hermes_core.errors import HermesError, SessionNotFoundError, UsageError, failure_text
 from hermes_state.ledger import inbox
 from hermes_state.store_retry import until_stored
 from hermes_state.values import InboundMessage
@@ -79,7 +79,7 @@ class CommandRunner:
             text = f"⚠️ {error}"
         except Exception as error:
             logger.exception("command failed", extra=fields)
-            text = f"⚠️ Something went wrong inside Hermes: {error!r}"
+            text = f"⚠️ {failure_text(error)}"
         settle = partial(self._settle, context, text)
         until_stored("The reply of a command", settle, self._closing.wait)
         return text

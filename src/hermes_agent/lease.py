@@ -173,6 +173,20 @@ def _alive(pid: int) -> str:
     return "0"
 
 
+def _started_thread(run: Callable[[], None]) -> threading.Thread | None:
+    """Start the thread of a renewer; without memory for one, the next lease tries again.
+
+    A lease that nobody renews expires, which is safe: its turn stops and is taken over.
+    """
+    thread = threading.Thread(target=run, name="leases", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        logger.warning("leases are not renewed: %s", error)
+        return None
+    return thread
+
+
 class LeaseRenewer:
     """Renews the leases of this process in one thread, which lives as long as there are any."""
 
@@ -192,8 +206,7 @@ class LeaseRenewer:
         with self._lock:
             self._leases[lease] = (store, on_lost)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
-                self._thread.start()
+                self._thread = _started_thread(self._run)
 
     def remove(self, lease: Lease) -> None:
         """Renew a lease no longer."""

@@ -52,10 +52,15 @@ class Titler:
             return
         self._is_done = True
         if self._store.read(titles.title_of, session_id) is None:
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._work, args=(session_id, turn_id), name="title", daemon=True
             )
-            self._thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # no memory for a thread
+                logger.info("no title for %s: %s", session_id, error)
+            else:
+                self._thread = thread
 
     def close(self, wait_s: float = 0.0) -> None:
         """Give up what is under way; a conversation can live without a title."""

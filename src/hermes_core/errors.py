@@ -157,6 +157,13 @@ class StoreFilesError(StoreError):
     exit_status = 75
 
 
+def failure_text(error: BaseException) -> str:
+    """Describe an error that is not of this family for the person whose turn or command it ended."""
+    if is_exhausted(error):
+        return "Hermes is short of memory or open files. Send it again later."
+    return f"Something went wrong inside Hermes: {describe_error(error)}"
+
+
 def is_exhausted(error: BaseException) -> bool:
     """Return whether this process is out of memory, threads or file descriptors."""
     if isinstance(error, MemoryError | StoreMemoryError | StoreFilesError):

@@ -14,7 +14,13 @@ from hermes_agent.assembly import Assembly
 from hermes_agent.turn import meter
 from hermes_agent.turn.events import Event, TurnEnded
 from hermes_agent.turn.values import Outcome
-from hermes_core.errors import ConversationBusyError, HermesError, Interrupted, StoreError
+from hermes_core.errors import (
+    ConversationBusyError,
+    HermesError,
+    Interrupted,
+    StoreError,
+    failure_text,
+)
 from hermes_core.paths import make_folder
 from hermes_engine.agents import AwakeAgents
 from hermes_engine.events import TurnLeft, TurnStarted, TurnSuspended, TurnWaiting
@@ -116,8 +122,7 @@ class TurnRunner:
                     return outcome
             except Exception as error:
                 logger.exception("Turn %s failed", turn.id)
-                reason = f"Something went wrong inside Hermes: {error!r}"
-                if (outcome := self._fail(running, reason)) is not None:
+                if (outcome := self._fail(running, failure_text(error))) is not None:
                     return outcome
             if self._closing.wait(pause_s):
                 return Outcome("suspended", "", _SHUTDOWN)
@@ -177,7 +182,10 @@ class TurnRunner:
         future.add_done_callback(lambda _: finished.set())
         work = partial(_settle, future, prepare)
         run = copy_context().run
-        threading.Thread(target=run, args=(work,), name="prepare", daemon=True).start()
+        try:
+            threading.Thread(target=run, args=(work,), name="prepare", daemon=True).start()
+        except RuntimeError:  # no memory for a thread: then a stop does wait
+            return prepare()
         with running.stop.undoing(finished.set):
             finished.wait()
         if not future.done():

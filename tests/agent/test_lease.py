@@ -13,7 +13,7 @@ from hermes_agent.lease import LeaseRenewer
 from hermes_agent.testing.scripted import TIMEOUT_S
 from hermes_state import SessionDB
 from hermes_state.ledger import leases
-from tests.support.faults import disk_full_at, eventually
+from tests.support.faults import disk_full_at, eventually, no_threads
 
 SOON_S = 0.01
 
@@ -78,3 +78,21 @@ def test_whoever_loses_a_lease_is_told_once_and_the_others_are_renewed(store: Se
     eventually(lambda: store.read(lambda c: c.value(at)) > before, "a renewal")
     renewer.remove(kept)
     assert losses == ["a"]
+
+
+def test_renewal_begins_with_the_next_lease_when_no_thread_could_start(
+    store: SessionDB, caplog: pytest.LogCaptureFixture
+) -> None:
+    for session_id in ("a", "b"):
+        store.create_session(session_id, "cli")
+    renewer = LeaseRenewer(interval_s=SOON_S, retry_interval_s=SOON_S)
+    first, second = lease.acquire(store, "a"), lease.acquire(store, "b")
+    with no_threads("leases"):
+        renewer.add(store, first, lambda: None)
+    assert "leases are not renewed" in caplog.text
+    renewer.add(store, second, lambda: None)
+    sql = "SELECT min(expires_at) FROM leases"
+    before = store.read(lambda c: c.value(sql))
+    eventually(lambda: store.read(lambda c: c.value(sql)) > before, "a renewal of both")
+    renewer.remove(first)
+    renewer.remove(second)

@@ -36,7 +36,7 @@ from hermes_state.ledger import effects as effect_ledger
 from hermes_state.ledger import lineage as lineage_ledger
 from hermes_state.ledger import partials as partial_ledger
 from tests.agent.conftest import Chat, Counting, MakeChat, RecordingHooks
-from tests.support.faults import eventually
+from tests.support.faults import eventually, no_threads
 
 
 def limited(**limits: Any) -> Settings:
@@ -210,6 +210,14 @@ def test_a_model_that_cannot_answer_fails_the_turn_with_a_reason(make_chat: Make
     assert chat.states() == ["failed"]
     assert chat.hooks.of("on_turn_end")[0]["status"] == "failed"
     chat.model.add("Better now.")
+    assert chat.say("again")["final_response"] == "Better now."
+
+
+def test_a_turn_without_memory_for_a_tools_thread_fails_and_says_so(make_chat: MakeChat) -> None:
+    chat = make_chat([call("count"), "Better now."], [Counting().tool()])
+    with no_threads("tool-count"):
+        told = chat.say()
+    assert told["failed"] and "short of memory" in told["error"]
     assert chat.say("again")["final_response"] == "Better now."
 
 

@@ -5,7 +5,7 @@ import threading
 from hermes_agent.testing.scripted import TIMEOUT_S
 from hermes_agent.turn.events import TextDelta
 from hermes_agent.turn.partial_reply import PartialReply, Writer
-from tests.support.faults import eventually
+from tests.support.faults import eventually, no_threads
 
 
 def _threads() -> list[threading.Thread]:
@@ -29,6 +29,17 @@ def test_the_thread_ends_when_nothing_is_streamed_and_starts_again() -> None:
         writer.remove(reply)
         eventually(lambda: not set(_threads()) - before, "the end of the thread")
         assert stored == [text]
+
+
+def test_a_reply_is_stored_after_no_thread_could_start_for_the_one_before() -> None:
+    writer, stored = Writer(idle_timeout_s=0.01), list[str]()
+    with no_threads("partial replies"):
+        writer.add(PartialReply(), lambda _text: None)
+    reply = PartialReply()
+    writer.add(reply, stored.append)
+    reply.receive(TextDelta("Half of"))
+    eventually(lambda: stored == ["Half of"], "the stored text")
+    writer.remove(reply)
 
 
 def test_a_delta_is_received_without_copying_the_text_before_it() -> None:

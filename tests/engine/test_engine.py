@@ -1,6 +1,7 @@
 """The engine: inputs of a surface it does not know become turns, which run in order and end once."""
 
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,7 +14,7 @@ from hermes_engine.surface import NotReadyError, Running, TurnPlan
 from hermes_state.ledger import questions, turns
 from hermes_state.values import InboundMessage
 from tests.engine.conftest import MakeWorld
-from tests.support.faults import eventually
+from tests.support.faults import eventually, no_threads
 
 
 def test_an_input_is_answered_and_its_reply_is_stored_with_the_end(make_world: MakeWorld) -> None:
@@ -121,6 +122,23 @@ def test_a_turn_that_cannot_be_planned_fails_with_a_notice(make_world: MakeWorld
     row = world.store.read(turns.find, accepted.turn_id)
     assert row is not None
     assert row["reason"] == "There is no such schedule."
+
+
+def test_a_turn_needs_no_thread_beside_its_own(make_world: MakeWorld) -> None:
+    with ExitStack() as without:
+        for name in ("prepare", "leases", "partial replies", "title"):
+            without.enter_context(no_threads(name))
+        world = make_world(["Hello."])
+        assert world.wait_for(world.accept("hello")) == ["answered"]
+
+
+def test_a_turn_without_memory_fails_and_says_so(make_world: MakeWorld) -> None:
+    world = make_world([])
+    world.surface.problems = [RuntimeError("can't start new thread")]
+    accepted = world.accept("hello")
+    assert world.wait_for(accepted) == ["failed"]
+    row = world.store.read(turns.find, accepted.turn_id)
+    assert row is not None and "short of memory" in row["reason"]
 
 
 def test_a_stop_ends_a_turn_that_is_not_ready(make_world: MakeWorld) -> None:

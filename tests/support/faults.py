@@ -49,3 +49,18 @@ def eventually(met: Callable[[], bool], what: str = "this") -> None:
     while not met():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         moment.wait(0.01)
+
+
+@contextmanager
+def no_threads(name: str) -> Generator[None]:
+    """Let no thread of this name start, as without memory for one."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield

@@ -12,7 +12,7 @@ from hermes_agent.turn.values import Outcome, Turn
 from hermes_core.errors import (
     LeaseLostError,
     StoreError,
-    describe_error,
+    failure_text,
 )
 from hermes_state.ledger import messages, turns
 from hermes_state.ledger.turns import MOST_ATTEMPTS
@@ -68,8 +68,7 @@ class Attempt:
             return Outcome("failed", "", str(error), error.code)
         except Exception as error:
             logger.exception("turn %s failed", self._turn.id)
-            reason = f"Something went wrong inside Hermes: {describe_error(error)}"
-            return self._fail(Outcome("failed", "", reason, "internal"))
+            return self._fail(Outcome("failed", "", failure_text(error), "internal"))
 
     def _run_loop(self) -> Outcome:
         self._invoke_start_hook()

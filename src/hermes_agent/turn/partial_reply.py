@@ -5,6 +5,7 @@ streams never waits for the store. Once the step is stored nothing more is writt
 bring back text that has its own place.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from hermes_agent.turn.events import Event, FellBack, Retrying, TextDelta
+
+logger = logging.getLogger(__name__)
 
 _LOOK_INTERVAL_S = 0.1
 _PAUSE_S = 0.2
@@ -90,10 +93,13 @@ class Writer:
             self._replies[reply] = store
             self._changed.notify()
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="partial replies", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="partial replies", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # no memory; the next reply tries again
+                    logger.warning("partial replies are not stored: %s", error)
+                else:
+                    self._thread = thread
 
     def remove(self, reply: PartialReply) -> None:
         """Store a reply no longer."""
