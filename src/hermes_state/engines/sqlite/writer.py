@@ -157,8 +157,7 @@ class Writer:
         self.conn.cursor_factory = apsw.Cursor
         if self._fairness is not None:
             self._fairness.give_way()
-        self._roll_back()  # what an attempt without memory may have left
-        self.conn.execute("BEGIN IMMEDIATE")
+        self._start_over(batch)
         if not self._run_together(batch):
             self._start_over(batch)
             self._run_apart(batch)
@@ -218,7 +217,7 @@ class Writer:
         return True
 
     def _start_over(self, batch: list[_Job]) -> None:
-        """Begin a new transaction; functions that ran in the lost one wait again, in their order."""
+        """Begin a transaction; functions that ran in one that was lost wait again, in their order."""
         self._roll_back()
         self._waiting.extendleft([job for job in reversed(batch) if job.error is None])
         batch[:] = [job for job in batch if job.error is not None]
@@ -285,14 +284,11 @@ class Writer:
         """Wake the next of those who are done, or whoever is to lead next."""
         if follower is None:
             with self._mutex:
-                follower = self._next_leader()
+                follower = next((job for job in self._waiting if not job.deferrable), None)
                 if follower is None:
                     self._led = False
                     return
         follower.gate.release()
-
-    def _next_leader(self) -> _Job | None:
-        return next((job for job in self._waiting if not job.deferrable), None)
 
     def _explained(self, error: BaseException) -> BaseException:
         if isinstance(error, apsw.Error):
