@@ -1,18 +1,31 @@
-"""Serves health and metrics on loopback: a page each for people, probes and Prometheus."""
+"""Serves health and metrics on loopback: a page each for people, probes and Prometheus.
+
+The server has a port, a thread and an event loop of its own, so that it answers however busy the other
+listeners are, and says so when the event loop of the gateway does not run.
+"""
 
 import asyncio
+import logging
 import socket
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
 
 from gateway import request_host
+from gateway.blocking import run_blocking
 from gateway.services import Services
 from hermes_core.errors import HermesError, StoreError
 
+logger = logging.getLogger(__name__)
+
 _MAX_REQUEST_BYTES = 8192
+_MAX_CONNECTIONS = 64
 _BACKLOG = 100
+_READ_TIMEOUT_S = 5.0
+_ANSWER_TIMEOUT_S = 8.0
+"""Longer than a check of the store may take."""
 
 
 class PortTakenError(HermesError):
@@ -31,18 +44,6 @@ async def serving(find: Callable[[], Services | None], port: int) -> AsyncGenera
     if not port:
         yield 0
         return
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(5):
-                head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(await _response(find(), head))
-            await writer.drain()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return
-        finally:
-            writer.close()
-
     try:
         listening = socket.create_server(("127.0.0.1", port), backlog=_BACKLOG)
     except OSError as error:
@@ -50,10 +51,78 @@ async def serving(find: Callable[[], Services | None], port: int) -> AsyncGenera
             f"Port {port} for health and metrics cannot be used: {error.strerror}.",
             fix="Set gateway.health_port to one that is free, or to 0 for none.",
         ) from error
-    server = await asyncio.start_server(answer, sock=listening, limit=_MAX_REQUEST_BYTES, backlog=1)
-    listening.listen(_BACKLOG)  # see gateway.platforms.listener
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    server = _Server(listening, find, asyncio.get_running_loop())
+    server.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        await run_blocking(server.stop)
+
+
+class _Server(threading.Thread):
+    """The thread that serves the pages."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        find: Callable[[], Services | None],
+        gateway: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(name="health", daemon=True)
+        self._listening = listening
+        self._find = find
+        self._gateway = gateway
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._open: dict[asyncio.StreamWriter, None] = {}
+        """The connections, the oldest one first."""
+
+    def run(self) -> None:
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    def stop(self) -> None:
+        """Close all connections and wait for the end."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self.join()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(
+            self._answer, sock=self._listening, limit=_MAX_REQUEST_BYTES, backlog=1
+        )
+        self._listening.listen(_BACKLOG)  # see gateway.platforms.listener
+        async with server:
+            await self._stopping.wait()
+            server.close()
+            for writer in self._open:
+                writer.transport.abort()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.wait(tasks, timeout=_READ_TIMEOUT_S) if tasks else None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= _MAX_CONNECTIONS:
+            next(iter(self._open)).transport.abort()
+        self._open[writer] = None
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(await self._ask(head))
+            await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return
+        finally:
+            del self._open[writer]
+            writer.close()
+
+    async def _ask(self, head: bytes) -> bytes:
+        """Return the answer of the gateway; one of our own when it gives none."""
+        asked = asyncio.run_coroutine_threadsafe(_response(self._find(), head), self._gateway)
+        try:
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                return await asyncio.wrap_future(asked)
+        except TimeoutError:
+            logger.warning("The event loop of the gateway did not answer within seconds")
+            return _page(503, b"application/json", b'{"status":"unresponsive"}')
 
 
 async def _response(services: Services | None, head: bytes) -> bytes:

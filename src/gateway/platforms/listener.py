@@ -2,15 +2,18 @@
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import resource
 import socket
+from collections.abc import Sequence
 
 import uvicorn
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway import request_host
 from gateway.platforms.base import PlatformError
 from gateway.platforms.refusal import RefusedRequest
 
@@ -22,12 +25,18 @@ _BODY_TIMEOUT_S = 60.0
 HEADER_TIMEOUT_S = 10.0
 MAX_HEADER_BYTES = 64 * 1024
 MAX_CONNECTIONS = 1000
+MAX_CONNECTIONS_PER_CLIENT = 100
+"""Per address, but not of this machine: behind a proxy everybody has its address."""
 _BACKLOG = 2048
 _TEMPORARY_ERRORS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL)
 
 
 class _LimitedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 with a deadline and a size limit for headers, and a limit of connections."""
+    """HTTP/1.1 with a deadline and a size limit for headers, and limits of connections.
+
+    uvicorn has a size limit with h11 alone, no deadline, and refuses new clients at its limit of
+    connections, so that half-sent requests keep everybody out. Here they make room, the oldest first.
+    """
 
     _received_bytes = 0
     """The bytes received of headers that are not complete."""
@@ -35,12 +44,45 @@ class _LimitedProtocol(HttpToolsProtocol):
     """The bytes of the headers that were parsed."""
     _header_deadline: asyncio.TimerHandle | None = None
 
+    made_at = 0.0
+    _network = ""
+    """The client, as far as limits tell it from others."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > _max_connections():
-            self._reject(b"503 Service Unavailable", b"Retry-After: 1\r\n")
-        else:
+        self.made_at = self.loop.time()
+        self._network = _network_of(self.client[0] if self.client else "")
+        if self._has_room():
             self._expect_headers()
+        else:
+            self._reject(b"503 Service Unavailable", b"Retry-After: 1\r\n")
+
+    def _has_room(self) -> bool:
+        """Return whether this connection keeps the limits, after closing others for it if need be."""
+        others = [
+            other
+            for other in self.connections
+            if isinstance(other, _LimitedProtocol)
+            and other is not self
+            and not other.transport.is_closing()
+        ]
+        peers = [other for other in others if other._network == self._network]
+        is_near = request_host.is_loopback(self._network)
+        has_share = is_near or _make_room(peers, MAX_CONNECTIONS_PER_CLIENT)
+        return has_share and _make_room(others, _max_connections())
+
+    @property
+    def awaits_client(self) -> bool:
+        """Return whether the next thing is for the client to send."""
+        cycle = self.cycle
+        if not self.has_begun or cycle.response_complete:
+            return True
+        return cycle.more_body and not cycle.response_started
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether a request has come whole, but perhaps for its body."""
+        return bool(self.cycle)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_deadline()
@@ -93,6 +135,33 @@ class _LimitedProtocol(HttpToolsProtocol):
             end = b"Content-Length: 0\r\nConnection: close\r\n\r\n"
             self.transport.write(b"HTTP/1.1 " + status + b"\r\n" + headers + end)
             self.transport.close()
+
+
+def _make_room(connections: Sequence[_LimitedProtocol], limit: int) -> bool:
+    """Close the oldest connection that awaits its client, unless there is room for one more.
+
+    Returns False when all of them are being answered. Those that never sent a request go first.
+    """
+    if len(connections) < limit:
+        return True
+    idle = [each for each in connections if each.awaits_client]
+    if not idle:
+        return False
+    min(idle, key=lambda each: (each.has_begun, each.made_at)).transport.abort()
+    return True
+
+
+def _network_of(host: str) -> str:
+    """Return the address of a client; of IPv6 the network, as each client has a whole one."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address) or address.is_loopback:
+        return host
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((host, 64), strict=False).network_address)
 
 
 def _max_connections() -> int:

@@ -5,15 +5,18 @@ import logging
 import os
 import resource
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 import gateway.platforms.listener as listener
 from hermes_core import log
-from tests.gateway.platforms.scripted_ingress import TIMEOUT_S
+from tests.gateway.platforms.scripted_ingress import TIMEOUT_S, Loop
 from tests.gateway.platforms.test_api_server import Server, ask, serving
 
 _BEGINNING = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -73,17 +76,99 @@ def test_headers_that_are_too_large_are_refused(server: Server, line: bytes, end
     assert ask(server).choices[0].message.content
 
 
-def test_a_connection_beyond_the_limit_is_told_to_come_later(
+def test_the_oldest_connection_that_waits_makes_room_for_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "MAX_CONNECTIONS", 8)
-    with serving(tmp_path) as server:
-        held = [dial(server, _BEGINNING) for _ in range(8)]
-        with dial(server) as connection:
+    with serving(tmp_path) as server, ExitStack() as held:
+        used = held.enter_context(dial(server, _BEGINNING, b"\r\n"))
+        assert status(used) == b"HTTP/1.1 200 OK"
+        half_open = [held.enter_context(dial(server, _BEGINNING)) for _ in range(7)]
+        with dial(server, _BEGINNING, b"\r\n") as connection:
+            assert status(connection) == b"HTTP/1.1 200 OK"
+        assert half_open[0].recv(1) == b"", (
+            "the oldest of those that never sent a request is closed"
+        )
+        for connection in (used, *half_open[1:]):
+            connection.sendall(b"\r\n" if connection is not used else _BEGINNING + b"\r\n")
+            assert status(connection) == b"HTTP/1.1 200 OK"
+
+
+class Busy:
+    """An application that answers when it is told to, on a listener."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.release = asyncio.Event()
+        self.asked = threading.Semaphore(0)
+        self.listener = listener.Listener(self._answer, "127.0.0.1", 0)
+        self.loop.run(self.listener.start())
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked.release()
+        await self.release.wait()
+        await Response("done")(scope, receive, send)
+
+    def dial(self, source: str = "127.0.0.1") -> socket.socket:
+        address = ("127.0.0.1", self.listener.port)
+        connection = socket.create_connection(address, TIMEOUT_S, (source, 0))
+        connection.sendall(_BEGINNING + b"\r\n")
+        return connection
+
+    def close(self) -> None:
+        self.loop.run(self.listener.stop())
+        self.loop.close()
+
+
+@pytest.fixture
+def busy() -> Iterator[Busy]:
+    with closing(Busy()) as made:
+        yield made
+
+
+def test_requests_that_are_being_answered_are_not_closed_for_others(
+    busy: Busy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 8)
+    with ExitStack() as held:
+        answered = [held.enter_context(busy.dial()) for _ in range(8)]
+        for _ in answered:
+            assert busy.asked.acquire(timeout=TIMEOUT_S)
+        with busy.dial() as connection:
             assert status(connection) == b"HTTP/1.1 503 Service Unavailable"
-        for one in held:
-            one.close()
-        assert ask(server).choices[0].message.content
+        busy.loop.call(busy.release.set)
+        assert {status(connection) for connection in answered} == {b"HTTP/1.1 200 OK"}
+
+
+def test_one_client_from_elsewhere_has_only_its_share(
+    busy: Busy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS_PER_CLIENT", 3)
+    monkeypatch.setattr(listener.request_host, "is_loopback", lambda _host: False)
+    with ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(busy.dial("127.0.0.2"))
+            assert busy.asked.acquire(timeout=TIMEOUT_S)
+        with busy.dial("127.0.0.2") as connection:
+            assert status(connection) == b"HTTP/1.1 503 Service Unavailable"
+        other = held.enter_context(busy.dial("127.0.0.3"))
+        assert busy.asked.acquire(timeout=TIMEOUT_S)
+        busy.loop.call(busy.release.set)
+        assert status(other) == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("::1", "::2", False),
+    ],
+)
+def test_a_client_of_ipv6_is_its_network(first: str, second: str, is_one: bool) -> None:
+    assert (listener._network_of(first) == listener._network_of(second)) is is_one
 
 
 def test_without_free_descriptors_the_log_is_not_flooded(
