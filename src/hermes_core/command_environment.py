@@ -1,8 +1,9 @@
 """The environment of commands that the agent runs: an allowlist, since any name can hold a secret."""
 
 import fnmatch
-import re
 from collections.abc import Iterable, Mapping
+
+from hermes_core.secrets import holds_secret
 
 MARKER = "HERMES_IN_COMMAND"
 """Set for every command of the agent: under it, our command line changes no settings."""
@@ -29,13 +30,6 @@ _ALLOWED = (
     "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
     "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
 )  # fmt: skip
-_SECRET_NAME = re.compile(
-    r"(?:^|[_.])(?:API_?KEY|KEY|TOKEN|SECRET|PASS|CREDENTIALS?|PRIVATE_KEY|PAT|DSN)S?$"
-    r"|_(?:PWD|PW)$|(?:PASSWORD|PASSWD|PASSPHRASE)S?$|_(?:KEY|TOKEN|SECRET)_",
-    re.IGNORECASE,
-)
-_URL_PASSWORD = re.compile(r"\b[a-zA-Z][\w+.-]*://[^\s/@:]*:([^\s/@]+)@")
-_MIN_SECRET_LENGTH = 8
 
 
 def of_commands(environment: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
@@ -51,26 +45,3 @@ def of_commands(environment: Mapping[str, str], more: Iterable[str] = ()) -> dic
 
 def _is_among(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def is_secret_name(name: str) -> bool:
-    """Return whether a setting or variable of this name holds a secret."""
-    return _SECRET_NAME.search(name) is not None
-
-
-def holds_secret(name: str, value: str) -> bool:
-    """Return whether a variable holds a secret: by its name, or as a URL with a password."""
-    return is_secret_name(name) or _URL_PASSWORD.search(value) is not None
-
-
-def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the secrets of an environment, by name; short ones are words that occur everywhere."""
-    found = {name: value for name, value in environment.items() if holds_secret(name, value)}
-    for name, value in environment.items():
-        for number, password in enumerate(_URL_PASSWORD.findall(value), 1):
-            if not password.isalpha():  # postgres, changeme: no secret, and in every other line
-                from urllib.parse import unquote  # noqa: PLC0415 -- slow to load, and rarely needed
-
-                found[f"{name} password {number}"] = password
-                found[f"{name} password {number} decoded"] = unquote(password)
-    return {name: value for name, value in found.items() if len(value) >= _MIN_SECRET_LENGTH}

@@ -15,9 +15,10 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 import msgspec
 
-from hermes_core.command_environment import holds_secret, of_commands, secrets_in
+from hermes_core.command_environment import of_commands
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home, alone_in, write_private
+from hermes_core.secrets import holds_secret, secrets_in
 from hermes_core.settings import Settings
 from hermes_core.text import typed, without_surrogates
 
@@ -121,7 +122,9 @@ def proxies(environment: Mapping[str, str] | None = None) -> Proxies:
 def secrets(settings: Settings, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the secrets of the settings and the environment, by name."""
     env = os.environ if environment is None else environment
-    found = {"model.api_key": settings.model.api_key}
+    model, tools = settings.model, settings.tools
+    found = {"model.api_key": model.api_key, "model.base_url": model.base_url}
+    found["tools.search_url"] = tools.search_url
     sections = {
         "plugins.settings": settings.plugins.settings,
         "gateway.platforms": settings.gateway.platforms,

@@ -1,4 +1,4 @@
-"""Registry of this process's secrets, and the function that redacts them.
+"""Which values are secrets, the registry of this process's, and the function that redacts them.
 
 Matches exact values and their usual encodings, not patterns. Every sink redacts: the store, the log,
 requests to models, exports, events and output of commands.
@@ -11,12 +11,29 @@ import string
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from threading import Lock
+from typing import cast
 
-_MIN_ENCODED = 8
-"""Shorter secrets are looked for as they are: their encodings would occur by chance."""
+_MIN_LENGTH = 8
+"""Shorter ones are no secrets of the environment, and their encodings would occur by chance."""
 _BEGINNING = 28
 """Characters that an encoding is recognized by; as many as it has are replaced."""
 _UNESCAPED = frozenset(string.ascii_letters + string.digits + "-._~")
+
+_SECRET_NAME = re.compile(
+    r"(?:^|[_.])(?:API_?KEY|KEY|TOKEN|SECRET|PASS|CREDENTIALS?|PRIVATE_KEY|PAT|DSN)S?$"
+    r"|_(?:PWD|PW)$|(?:PASSWORD|PASSWD|PASSPHRASE)S?$|_(?:KEY|TOKEN|SECRET)_",
+    re.IGNORECASE,
+)
+_URL_PASSWORD = re.compile(r"\b[a-zA-Z][\w+.-]*://[^\s/@:]*:([^\s/@]+)@")
+_SECRET_LIKE = re.compile(
+    r"key|token|secret|pass|pwd|auth(?!ors?$)|credential|cookie|dsn|private", re.I
+)
+"""Names in tables of platforms and plugins, which may be spelled in any way."""
+_KEY_SHAPE = re.compile(
+    r"\b(?:sk|pk|rk|xox[a-z]|gh[a-z]|glpat)[-_]\w[\w-]{6}|\b\d{6,}:[\w-]{20}|\beyJ\w{20}"
+)
+"""Keys of well-known services, bots and JSON web tokens."""
+MASK = "********"
 
 _lock = Lock()
 _names: dict[str, str] = {}
@@ -45,7 +62,7 @@ def register(secrets: Mapping[str, str]) -> None:
 
 def _encoded(secret: str) -> Iterator[str]:
     """Yield base64 at each offset, hexadecimal, percent and reversed forms of a secret."""
-    if len(secret) < _MIN_ENCODED:
+    if len(secret) < _MIN_LENGTH:
         return
     data = secret.encode("utf-8", "replace")
     for offset in range(3):
@@ -103,3 +120,46 @@ def _named(value: str) -> str:
     if name is None:
         name, _ = _encodings[value.replace("\n", "").replace("\r", "")[:_BEGINNING]]
     return f"[secret {name}]"
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a setting or variable of this name holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def holds_secret(name: str, value: str) -> bool:
+    """Return whether a variable holds a secret: by its name, or as a URL with a password."""
+    return is_secret_name(name) or _URL_PASSWORD.search(value) is not None
+
+
+def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the secrets of an environment, by name; short ones are words that occur everywhere."""
+    found = {name: value for name, value in environment.items() if holds_secret(name, value)}
+    for name, value in environment.items():
+        for number, password in enumerate(_URL_PASSWORD.findall(value), 1):
+            if not password.isalpha():  # postgres, changeme: no secret, and in every other line
+                from urllib.parse import unquote  # noqa: PLC0415 -- slow to load, and rarely needed
+
+                found[f"{name} password {number}"] = password
+                found[f"{name} password {number} decoded"] = unquote(password)
+    return {name: value for name, value in found.items() if len(value) >= _MIN_LENGTH}
+
+
+def masked(name: str, value: object, *, is_table: bool = False) -> object:
+    """Return the value of a setting without secrets, which people would paste into bug reports."""
+    if isinstance(value, dict):
+        table = cast("dict[str, object]", value)
+        return {key: masked(key, item, is_table=True) for key, item in table.items()}
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        return [masked(name, item, is_table=is_table) for item in items]
+    if not isinstance(value, str) or not value:
+        return value
+    if is_secret_name(name) or (is_table and _SECRET_LIKE.search(name)) or _KEY_SHAPE.search(value):
+        return MASK
+    return without_passwords(value)
+
+
+def without_passwords(text: str) -> str:
+    """Mask the passwords in the URLs of a text."""
+    return _URL_PASSWORD.sub(lambda found: found[0].replace(f":{found[1]}@", f":{MASK}@"), text)

@@ -1,6 +1,9 @@
 """The command as a whole: version, help, errors, completion, and what it imports."""
 
+import contextlib
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hermes_cli.commands.root import COMMANDS
+from hermes_core.errors import UsageError
 from hermes_core.paths import Home
 from hermes_core.version import VERSION
 from tests.cli.conftest import Shell
@@ -234,3 +238,53 @@ def test_the_settings_are_shown_and_set_without_their_secrets(home: Home, shell:
     for shown in (shell.run("config show"), str(shell.json("config show"))):
         assert "sk-1234" not in shown and "4242:AAE" not in shown and "********" in shown
         assert "https://example.org" in shown
+
+
+ODD_SECRETS = """
+[model]
+base_url = "https://ann:pw-AAAA@127.0.0.1:9/v1"
+[agent]
+max_tokens = 5000
+[gateway.platforms.telegram]
+botToken = "x-BBBB"
+bot = "123456789:CCCC-a-token-of-a-bot-123"
+[gateway.platforms.webhook]
+hooks = [{name = "deploy", secret = "DDDD-secret"}]
+[plugins.settings.mailer]
+authorization = "Bearer EEEE"
+keys = ["FFFF"]
+author = "Ann"
+passphrase_2 = "GGGG"
+extra = "sk-HHHH-0123456789"
+"""
+
+
+def test_secrets_of_any_spelling_are_masked(home: Home, shell: Shell) -> None:
+    home.create().config.write_text(ODD_SECRETS, "utf-8")
+    told = shell.run("config set model.base_url https://ann:pw-IIII@127.0.0.1:9/v1")
+    told += shell.run("config show") + str(shell.json("config show"))
+    told += shell.run("model", status=3) + shell.errors
+    assert re.findall(r"([A-Z])\1{3}", told) == []
+    assert "https://ann:********@127.0.0.1:9/v1" in told
+    assert "5000" in told and "Ann" in told and "deploy" in told
+
+
+def test_secrets_are_revealed_on_a_terminal_only(home: Home, shell: Shell) -> None:
+    home.create().config.write_text(ODD_SECRETS, "utf-8")
+    shell.run("config show --reveal", status=UsageError.exit_status)
+    assert "on a terminal only" in shell.errors
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [HERMES, "config", "show", "--reveal"],
+        env={**os.environ, "HERMES_HOME": str(home.root)},
+        stdin=theirs,
+        stdout=theirs,
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while data := os.read(ours, 100_000):
+                shown += data
+        os.close(ours)
+    assert process.returncode == 0
+    assert b"x-BBBB" in shown

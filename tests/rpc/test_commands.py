@@ -230,6 +230,23 @@ def test_settings_are_read_and_changed(client: Inside, home: Home) -> None:
     assert client.call("config.get", key="reasoning", session_id=sid)["display"] == "hide"
 
 
+def test_settings_are_told_without_their_secrets(client: Inside, home: Home) -> None:
+    table = {"mailer": {"bot": {"token": "tok-AAAA"}, "url": "https://ann:AAAA@mail.example"}}
+    config.change(home, "plugins.settings", table)
+    client.call("config.set", key="tools.search_url", value="https://ann:AAAA@search.example")
+    told = [
+        client.call("config.get", key="plugins.settings"),
+        client.call("config.get", key="full"),
+        client.call("config.show"),
+    ]
+    assert "AAAA" not in str(told)
+    assert "https://ann:********@mail.example" in str(told)
+    masked = told[0]["value"]
+    with pytest.raises(RefusedError, match="masked secret"):
+        client.call("config.set", key="plugins.settings", value=masked)
+    assert config.load(home).plugins.settings == table
+
+
 @pytest.mark.parametrize(
     ("params", "number"),
     [

@@ -17,7 +17,6 @@ from hermes_cli import plugins
 from hermes_cli.plugin_calls import contained
 from hermes_cli.plugin_context import FactoryRecord
 from hermes_core import config, secrets
-from hermes_core.command_environment import secrets_in
 from hermes_core.errors import ConfigError, PluginError, describe_error
 from hermes_core.paths import Home, make_folder
 from hermes_core.version import install_command
@@ -234,4 +233,6 @@ def make(manifest: Manifest, settings: Any, home: Home) -> BasePlatformAdapter: 
 
 def _secret_values(settings: Any) -> dict[str, str]:  # noqa: ANN401 -- the platform's own
     values = msgspec.to_builtins(settings)
-    return secrets_in({name: value for name, value in values.items() if isinstance(value, str)})
+    return secrets.secrets_in(
+        {name: value for name, value in values.items() if isinstance(value, str)}
+    )

@@ -1,13 +1,15 @@
 """`hermes config`: show and change settings."""
 
+import sys
 from typing import cast
 
 import click
 
 from hermes_cli.commands import table
-from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.app import App, is_terminal, json_option, pass_app
 from hermes_core import config
-from hermes_core.command_environment import is_secret_name
+from hermes_core.errors import UsageError
+from hermes_core.secrets import masked
 
 
 @click.group("config")
@@ -16,16 +18,19 @@ def command() -> None:
 
 
 @command.command("show")
+@click.option("--reveal", is_flag=True, help="Print secrets too; on a terminal only.")
 @json_option
 @pass_app
-def show(app: App) -> None:
+def show(app: App, reveal: bool) -> None:
     """Print every setting with its value; secrets are masked."""
-    values = {
-        option.key: _masked(
-            option.field, getattr(getattr(app.settings, option.section), option.field)
+    if reveal and not (is_terminal() and sys.stdin.isatty()):
+        raise UsageError(
+            "Secrets are shown on a terminal only.", fix="Run it there, without --json."
         )
-        for option in config.options()
-    }
+    values: dict[str, object] = {}
+    for option in config.options():
+        value = getattr(getattr(app.settings, option.section), option.field)
+        values[option.key] = value if reveal else masked(option.key, value)
     if app.as_json:
         app.emit(values)
     rows = [(o.key, _format(values[o.key]), o.description) for o in config.options()]
@@ -42,8 +47,8 @@ def set_(app: App, key: str, value: str) -> None:
     parsed = config.parse_value(key, value)
     config.change(app.home, key, parsed)
     if app.as_json:
-        app.emit({key: _masked(key, parsed)})
-    app.say(f"{key} = {_format(_masked(key, parsed))} in {app.home.config}")
+        app.emit({key: masked(key, parsed)})
+    app.say(f"{key} = {_format(masked(key, parsed))} in {app.home.config}")
 
 
 @command.command("unset")
@@ -66,13 +71,6 @@ def path(app: App) -> None:
     if app.as_json:
         app.emit({"path": str(app.home.config)})
     app.say(str(app.home.config))
-
-
-def _masked(name: str, value: object) -> object:
-    """Return the value without secrets, which people would paste into bug reports."""
-    if isinstance(value, dict):
-        return {key: _masked(key, item) for key, item in cast("dict[str, object]", value).items()}
-    return "********" if value and is_secret_name(name) else value
 
 
 def _format(value: object) -> str:

@@ -28,8 +28,8 @@ from hermes_cli import plugins
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config, log
-from hermes_core.command_environment import is_secret_name
 from hermes_core.errors import HermesError, StoreError, UsageError
+from hermes_core.secrets import is_secret_name
 from hermes_state.values import Role
 
 _MESSAGE_TIMEOUT_S = 300.0

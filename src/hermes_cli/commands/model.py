@@ -18,6 +18,7 @@ from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import config, log
 from hermes_core.errors import ModelMissingError, UsageError
+from hermes_core.secrets import without_passwords
 
 _AUTO = "auto"
 
@@ -188,7 +189,9 @@ def _row(finding: Finding, used: Finding | None) -> tuple[str, str, str, str]:
     is_used = finding is used
     more = f" and {len(finding.others)} more" if finding.others else ""
     model = f"{finding.label}{more}" if finding.model else "none"
-    where = finding.base_url or {EMBEDDED: "this process"}.get(finding.provider, "")
+    where = without_passwords(finding.base_url) or {EMBEDDED: "this process"}.get(
+        finding.provider, ""
+    )
     return "*" if is_used else "", model, where, finding.reason
 
 
@@ -213,4 +216,5 @@ def _report(used: Finding | None, facts: Facts | None, found: list[Finding]) -> 
 
 
 def _fields(finding: Finding) -> dict[str, Any]:
+    finding = msgspec.structs.replace(finding, base_url=without_passwords(finding.base_url))
     return {"name": finding.label if finding.model else "", **msgspec.to_builtins(finding)}

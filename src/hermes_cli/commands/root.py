@@ -14,6 +14,7 @@ from hermes_cli.commands.app import App, json_option
 from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
 from hermes_core.errors import HermesError, describe_error
+from hermes_core.secrets import without_passwords
 from hermes_core.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -168,6 +169,7 @@ def _usage_hint(error: click.ClickException) -> str:
 
 
 def _report(app: App, code: str, message: str, fix: str) -> None:
+    message = without_passwords(message)
     if app.as_json:
         error = {"error": {"code": code, "message": message, "fix": fix}}
         click.echo(msgspec.json.encode(error), err=True)

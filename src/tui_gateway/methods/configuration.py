@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypedDict
 from hermes_core import config
 from hermes_core.errors import ConfigError
 from hermes_core.loading import loading
+from hermes_core.secrets import MASK, masked
 from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_KEY
 from tui_gateway import folder
 from tui_gateway.params import Nothing, Params, says
@@ -72,7 +73,7 @@ def _setting(rt: Runtime, key: str) -> object:
         )
     if key == _SECRET:
         return "set" if rt.settings.model.api_key else ""
-    return getattr(getattr(rt.settings, option.section), option.field)
+    return masked(key, getattr(getattr(rt.settings, option.section), option.field))
 
 
 def _all(rt: Runtime) -> dict[str, Any]:
@@ -184,13 +185,17 @@ def _write(rt: Runtime, name: str, key: str, value: object) -> Changed:
     """Write config.toml and go on with what it says; the environment may be stronger."""
     if key == "approvals.mode":
         value = _APPROVALS.get(str(value), value)
+    if MASK in str(value):
+        raise RpcError(
+            BAD_ARGUMENT, "A masked secret cannot be saved.", fix="Give the secret itself."
+        )
     try:
         parsed = config.parse_value(key, value) if isinstance(value, str) else value
         config.change(rt.home, key, parsed)
     except ConfigError as error:
         raise RpcError(UNKNOWN_KEY, error.message, fix=error.fix) from error
     rt.reload()
-    holds = _setting(rt, key)
+    holds, parsed = _setting(rt, key), masked(key, parsed)
     changed: Changed = {"key": name, "value": holds}
     if parsed is not None and holds != parsed and key != _SECRET:
         changed["warning"] = f"{key} is set in the environment, which is stronger."
