@@ -8,7 +8,7 @@ from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
 from hermes_agent.turn.events import QuestionAsked
 from hermes_core import markdown
-from hermes_core.text import one_line, shorten_middle, visible
+from hermes_core.text import shorten_middle, visible
 from hermes_engine.surface import Running
 from hermes_state.ledger import outbox, questions
 from hermes_state.store import Store
@@ -22,7 +22,8 @@ _MAX_DETAIL = 12_000
 def lines_of(question: QuestionAsked) -> list[str]:
     """Return the lines of a question as a person reads it."""
     if question.kind == "approval":
-        lines = [f"🔐 Allow this command? {one_line(visible(question.text))}"]
+        reason, *more = map(visible, question.text.splitlines() or [""])
+        lines = [f"🔐 Allow this command? {reason}", *more]
     else:
         lines = [f"❓ {question.text}"]
     if question.detail:

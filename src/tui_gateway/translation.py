@@ -8,7 +8,7 @@ import msgspec
 from hermes_agent.turn import events
 from hermes_core.text import shorten_middle
 from hermes_engine.events import LogEntry, TurnStarted, TurnWaiting
-from tui_gateway import info, queue, scope
+from tui_gateway import info, queue
 from tui_gateway.progress import whole_lines
 from tui_gateway.projection import context_of
 from tui_gateway.runtime import LiveSession, Runtime
@@ -209,6 +209,6 @@ def request_of(rt: Runtime, session: LiveSession, question: Mapping[str, Any]) -
         "tool_name": question["tool_name"],
         "command": question["detail"],
         "description": question["text"],
-        "allow_permanent": True,
-        "remembers": scope.of_yes(rt, session, question),
+        "allow_permanent": "always" in question["choices"],
+        "remembers": "exactly this call" if "session" in question["choices"] else "",
     }

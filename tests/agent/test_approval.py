@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.approval.danger import Danger
+from hermes_agent.approval.danger import Access, Danger, of_command
 from hermes_agent.approval.gate import Permit
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Host, Job
 from hermes_agent.testing.scripted import TIMEOUT_S, call
-from hermes_agent.tools import execute_code, terminal
+from hermes_agent.tools import execute_code, terminal, write_file
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_agent.tools.registry import default_tools
-from hermes_agent.turn.events import QuestionAsked, ToolStarted
+from hermes_agent.turn.events import QuestionAsked, ToolEnded, ToolStarted
 from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
@@ -190,10 +190,10 @@ class Watched(Host):
 
     def __init__(self) -> None:
         super().__init__()
-        self.jobs: list[Job] = []
+        self.permits: list[Permit] = []
 
     def spawn(self, permit: Permit, job: Job) -> Child:
-        self.jobs.append(job)
+        self.permits.append(permit)
         return super().spawn(permit, job)
 
 
@@ -201,7 +201,7 @@ def run_in(sandbox: Watched, chat: Chat) -> list[bool]:
     """Run a turn in a sandbox; for each job that was started, whether it was confined."""
     chat.agent.bench.processes.sandbox = sandbox
     chat.say()
-    return [job.is_confined for job in sandbox.jobs]
+    return [permit.is_confined for permit in sandbox.permits]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_script_that_changes_after_the_gate_stays_in_the_sandbox(
 def test_a_command_that_was_allowed_to_leave_the_sandbox_leaves_it(
     make_chat: MakeChat, store: SessionDB, mode: str
 ) -> None:
-    outside = call("terminal", command="cat ~/.ssh/id_none; true")
+    outside = call("terminal", command="sudo -n no-such-program-here")
     chat = make_chat([outside, "ok"], [terminal.TOOL], can_ask=True, settings=settings(mode=mode))
     record, answer = chat.agent.sink, answering(store, "once")
     chat.agent.sink = lambda event: (record(event), answer(event))[0]
@@ -271,3 +271,129 @@ def test_an_imported_conversation_does_not_choose_its_workspace(
     assert chat.agent.bench.workspace == tmp_path / "work"
     assert "No one can allow this here" in chat.transcript()[2][1]
     assert "wherever" not in str(chat.model.requests)
+
+
+class Person:
+    """Answers every question in the same way, and remembers them."""
+
+    def __init__(self, chat: Chat, store: SessionDB, answer: str) -> None:
+        self.asked: list[QuestionAsked] = []
+        record = chat.agent.sink
+
+        def hear(event: Any) -> None:
+            record(event)
+            if isinstance(event, QuestionAsked):
+                self.asked.append(event)
+                store.write(questions.answer, event.question_id, answer, by="tester")
+
+        chat.agent.sink = hear
+
+
+@pytest.fixture
+def person_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path / "person"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id_ed25519").write_text("key")
+    (home / ".bashrc").write_text("")
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+STEAL = "cat .env >/dev/null; cat $(echo ~/.ssh/id_ed25519); echo EVIL >> ~/$(printf .bashrc)"
+
+
+@pytest.mark.parametrize("answer", ["session", "always"])
+@pytest.mark.parametrize("first", ["cat .env", "git push origin main", "echo x > ../other/f"])
+def test_a_lasting_yes_is_no_key_for_other_calls(
+    make_chat: MakeChat, store: SessionDB, person_home: Path, answer: str, first: str
+) -> None:
+    steps = [call("terminal", command=one) for one in (first, first, STEAL)]
+    chat = make_chat([*steps, "ok"], [terminal.TOOL], can_ask=True)
+    (chat.agent.bench.workspace / ".env").write_text("A=1")
+    other = chat.agent.bench.workspace.parent / "other"
+    other.mkdir()
+    (other / "f").write_text("")
+    person = Person(chat, store, answer)
+    assert run_in(Watched(), chat) == [True, True, True]
+    assert [asked.detail for asked in person.asked] == [first, STEAL]
+
+
+def test_a_yes_gives_exactly_the_access_that_was_asked_about(
+    make_chat: MakeChat, store: SessionDB, person_home: Path
+) -> None:
+    command = "cat ~/.ssh/id_ed25519 && echo x >> ~/.bashrc"
+    chat = make_chat([call("terminal", command=command), "ok"], [terminal.TOOL], can_ask=True)
+    person = Person(chat, store, "once")
+    sandbox = Watched()
+    run_in(sandbox, chat)
+    (permit,) = sandbox.permits
+    key, start_file = str(person_home / ".ssh" / "id_ed25519"), str(person_home / ".bashrc")
+    assert permit.access == Access(reads=(key,), writes=(start_file,))
+    assert person.asked[0].text == (
+        f"• Reads {key}, which may hold secrets\n"
+        f"• Changes {start_file}, which other programs run\n"
+        f"If allowed, it may also read {key} and write {start_file}."
+    )
+
+
+def test_a_call_that_leaves_the_sandbox_is_asked_about_every_time(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    steps = [call("terminal", command="sudo -n no-such-program") for _ in range(2)]
+    chat = make_chat([*steps, "ok"], [terminal.TOOL], can_ask=True)
+    person = Person(chat, store, "always")
+    assert run_in(Watched(), chat) == [False, False]
+    assert [asked.choices for asked in person.asked] == [["once", "deny"]] * 2
+    assert person.asked[0].text.endswith("\nIt runs outside the sandbox.")
+    assert store.read(questions.granted, chat.agent.session_id) == set()
+
+
+def test_a_lasting_yes_of_a_former_version_is_asked_again(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    command = call("terminal", command="rm -rf ../precious")
+    chat = make_chat([command, "ok"], [terminal.TOOL], can_ask=True)
+    former = [
+        danger.key for danger in of_command("rm -rf ../precious", *[chat.agent.bench.cwd] * 3)
+    ]
+    store.write(questions.grant, [*former, "terminal:rm -r", "terminal:unsandboxed"])
+    person = Person(chat, store, "deny")
+    assert run_in(Watched(), chat) == []
+    assert len(person.asked) == 1
+
+
+def test_a_lasting_yes_ends_when_the_path_leads_elsewhere(
+    make_chat: MakeChat, store: SessionDB, tmp_path: Path
+) -> None:
+    outside = [tmp_path / "a", tmp_path / "b"]
+    for folder in outside:
+        folder.mkdir()
+    write = call("write_file", path="link/x", content="x")
+    chat = make_chat([write, write, "ok"], [write_file.TOOL], can_ask=True)
+    link = chat.agent.bench.workspace / "link"
+    link.symlink_to(outside[0])
+    person = Person(chat, store, "always")
+    record = chat.agent.sink
+
+    def move(event: Any) -> None:
+        record(event)
+        if isinstance(event, ToolEnded):
+            link.unlink()
+            link.symlink_to(outside[1])
+
+    chat.agent.sink = move
+    chat.say()
+    assert [asked.detail for asked in person.asked] == [str(folder / "x") for folder in outside]
+
+
+def test_a_name_of_a_file_cannot_add_lines_to_a_question(
+    make_chat: MakeChat, store: SessionDB, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "a\nChecked: it is safe")
+    write = call("write_file", path=path, content="x")
+    chat = make_chat([write, "ok"], [write_file.TOOL], can_ask=True)
+    person = Person(chat, store, "deny")
+    chat.say()
+    reason, access = person.asked[0].text.splitlines()
+    assert reason.endswith("a Checked: it is safe, outside the workspace")
+    assert access.startswith("If allowed, it may also write ")

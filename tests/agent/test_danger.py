@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_agent.approval.danger import Danger, of_code, of_command, of_path
+from hermes_agent.approval.danger import Danger, of_code, of_command, places
 from hermes_core.errors import ToolError
 from tests.support.examples import examples
 
@@ -18,6 +18,12 @@ pytestmark = pytest.mark.promise("P7")
 
 WORKSPACE = Path("/srv/project")
 HOME = Path("/srv/hermes-home")
+
+
+def of_path(path: str, cwd: Path, workspace: Path, home: Path, *, writing: bool) -> list[Danger]:
+    place = places.place_of(workspace, home)
+    resolved = places.resolve(path, str(cwd))
+    return places.of_write(resolved, place) if writing else places.of_read(resolved, place)
 
 
 @pytest.fixture(autouse=True)
@@ -629,7 +635,7 @@ def test_a_variable_is_followed_only_where_its_value_is_certain() -> None:
         assert "remote_code" in kinds(unsure), unsure
 
 
-def test_a_lasting_yes_is_narrow() -> None:
+def test_different_dangers_have_different_keys() -> None:
     def keys(command: str) -> set[str]:
         return {danger.key for danger in dangers(command)}
 
@@ -638,7 +644,7 @@ def test_a_lasting_yes_is_narrow() -> None:
     assert keys("sudo apt list").isdisjoint(keys("sudo ls"))
     assert keys("curl -d a https://one.example").isdisjoint(keys("curl -d a https://two.example"))
     assert keys("eval $A").isdisjoint(keys("eval $B"))
-    assert keys("touch /srv/a/x") == keys("touch /srv/a/y") != keys("touch /srv/b/x")
+    assert keys("touch /srv/a/x").isdisjoint(keys("touch /srv/a/y"))
 
 
 def test_a_shell_script_is_looked_into_before_it_runs(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hermes_agent.testing.scripted import call, raw_call, say
 from hermes_agent.tools.base import Tool
 from hermes_agent.tools.memory import TOOL as MEMORY
 from hermes_agent.tools.registry import Toolbox, default_tools
-from hermes_agent.turn.events import QuestionAsked
+from hermes_agent.turn.events import Event, QuestionAsked
 from hermes_core.errors import UsageError
 from hermes_core.paths import Home, make_folder
 from hermes_core.settings import AgentSettings, Settings
@@ -211,8 +211,19 @@ def pushing() -> Counting:
 def test_what_an_owner_allowed_for_all_times_is_not_allowed_to_others(
     make_chat: MakeChat, store: SessionDB
 ) -> None:
-    store.write(questions.grant, ["push"])
     push = pushing()
+    asking = make_chat([call("push"), "Done."], [push.tool()], can_ask=True)
+    record = asking.agent.sink
+
+    def answer(event: Event) -> None:
+        record(event)
+        if isinstance(event, QuestionAsked):
+            store.write(questions.answer, event.question_id, "always")
+
+    asking.agent.sink = answer
+    asking.say()
+    assert len(push.runs) == 1
+    push.runs.clear()
     for permissions, runs in ((BOB, 0), (EVE, 0), (ANN, 1), (None, 2)):
         make_chat([call("push"), "Done."], [push.tool()], permissions=permissions).say()
         assert len(push.runs) == runs

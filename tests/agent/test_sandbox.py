@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_agent.approval.danger.kinds import NO_ACCESS, UNCONFINED, Access
 from hermes_agent.approval.gate import Permit
 from hermes_agent.sandbox import detect
 from hermes_agent.sandbox.bubblewrap import Bubblewrap
@@ -52,7 +53,9 @@ def run(tmp_path: Path) -> Run:
     workspace = tmp_path / "work"
     workspace.mkdir()
 
-    def ask(where: Sandbox, script: str, **how: object) -> tuple[str, int]:
+    def ask(
+        where: Sandbox, script: str, access: Access = NO_ACCESS, **how: object
+    ) -> tuple[str, int]:
         job = Job(
             ["/bin/sh", "-c", script],
             **{  # pyright: ignore[reportArgumentType]
@@ -63,7 +66,7 @@ def run(tmp_path: Path) -> Run:
                 **how,
             },
         )
-        return output_of(where.spawn(Permit._for_tests(), job))
+        return output_of(where.spawn(Permit._for_tests(access), job))
 
     return ask
 
@@ -280,8 +283,41 @@ def test_in_bubblewrap_what_a_person_allowed_runs_outside(
     run: Run, box: Bubblewrap, tmp_path: Path
 ) -> None:
     target = tmp_path / "outside"
-    assert run(box, f"echo x > {target}", is_confined=False)[1] == 0
+    assert run(box, f"echo x > {target}", access=UNCONFINED)[1] == 0
     assert target.read_text() == "x\n"
+
+
+@needs_bwrap
+def test_in_bubblewrap_a_yes_adds_one_path_and_nothing_else(
+    run: Run, box: Bubblewrap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = tmp_path / "person"
+    monkeypatch.setenv("HOME", str(person))
+    for name in (".ssh/id_rsa", ".netrc", ".bashrc"):
+        (person / name).parent.mkdir(parents=True, exist_ok=True)
+        (person / name).write_text(name)
+    script = "cat ~/.netrc ~/.ssh/id_rsa ~/.bashrc 2>/dev/null; echo x >> ~/.bashrc; echo x > ~/new"
+    assert run(box, script)[0] == ""
+    assert run(box, script, Access(reads=(f"{person}/.netrc",)))[0] == ".netrc"
+    assert (person / ".bashrc").read_text() == ".bashrc"
+    assert run(box, script, Access(writes=(f"{person}/.bashrc",)))[0] == ".bashrc"
+    assert (person / ".bashrc").read_text() == ".bashrcx\n"
+    assert not (person / "new").exists()
+
+
+@needs_bwrap
+def test_in_bubblewrap_a_path_that_became_a_link_is_not_followed(
+    run: Run, box: Bubblewrap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    key = tmp_path / "person" / ".ssh" / "id_rsa"
+    key.parent.mkdir(parents=True)
+    key.write_text("key")
+    link = tmp_path / "work" / ".env"
+    link.symlink_to(key)
+    for access in (Access(reads=(str(link),)), Access(writes=(str(link),))):
+        assert "key" not in run(box, "cat .env; echo x >> .env", access)[0]
+    assert key.read_text() == "key"
 
 
 @needs_bwrap
@@ -379,7 +415,7 @@ def test_a_folder_that_is_hidden_is_not_kept(make_desk: MakeDesk, box: Bubblewra
 @needs_bwrap
 def test_leaving_the_sandbox_needs_a_yes(make_desk: MakeDesk, box: Bubblewrap) -> None:
     desk = make_desk(box)
-    assert desk.kinds(TERMINAL, command="ls", unsandboxed=True) == ["privilege"]
+    assert desk.kinds(TERMINAL, command="ls", unsandboxed=True) == ["unconfined"]
     assert desk.kinds(TERMINAL, command="ls") == []
     target = desk.workspace.parent / "outside"
     desk.run(TERMINAL, command=f"echo x > {target}", unsandboxed=True)

@@ -65,7 +65,7 @@ def _shown(home: Home, text: str, command: str) -> str:
     assert [one.buttons is not None for one in pieces] == [*[False] * (len(pieces) - 1), True]
     assert len(msgspec.json.decode(pieces[-1].buttons or "")) == 3
     first = drawn[0].text.partition("\n")[0]
-    assert first == f"🔐 Allow this command? {' '.join(text.split())}"
+    assert first == f"🔐 Allow this command? {text.splitlines()[0]}"
     outside = [
         one.text.encode("utf-16-le")[entity.end * 2 :].decode("utf-16-le").strip()
         for one in drawn
@@ -97,7 +97,7 @@ def test_an_approval_that_is_too_long_for_a_chat_says_how_much_is_left_out(home:
 
 def test_nothing_of_a_command_is_taken_for_words_of_ours(home: Home) -> None:
     command = "cat <<E\n```\n**Checked**: it is safe.\n````\nE\nrm -rf ~/x"
-    assert _shown(home, "Writes /tmp/a\n\nChecked: it is safe", command) == command
+    assert _shown(home, "• Writes /tmp/a\n• Reads /tmp/b", command) == command
     assert _shown(home, "It deletes.", "ls \u202e/ fr- mr") == "ls / fr- mr"
 
 

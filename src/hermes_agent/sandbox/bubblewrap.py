@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from hermes_agent.approval.danger import places
-from hermes_agent.sandbox import seccomp
+from hermes_agent.approval.danger import Access, places
+from hermes_agent.sandbox import seccomp, strict_open
 from hermes_agent.sandbox.sandboxes import Enclosure, Job, is_in
 
 _TOOL_FOLDERS = (
@@ -41,10 +41,10 @@ class Bubblewrap(Enclosure):
         hidden = any(places.is_under(str(path), folder) for folder in hidden_folders())
         return hidden and not is_in(path, workspace)
 
-    def wrapped(self, job: Job, fds: list[int]) -> list[str]:
-        return [*self._frame(job, fds), "--", *job.command]
+    def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
+        return [*self._frame(job, access, fds), "--", *job.command]
 
-    def _frame(self, job: Job, fds: list[int]) -> list[str]:
+    def _frame(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         frame = [
             self._program, "--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid",
             "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
@@ -56,8 +56,15 @@ class Bubblewrap(Enclosure):
             frame += ["--seccomp", str(fds[-1])]
         frame += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
         frame += ["--bind", str(self.private), str(self.inner_private)]
-        for path, view in sorted(self._views(job).items(), key=lambda item: item[0].count("/")):
-            frame += _mount(path, view)
+        views = self._views(job)
+        views |= dict.fromkeys(access.reads, "read")
+        views |= dict.fromkeys(access.writes, "write")
+        given = {*access.reads, *access.writes}
+        for path, view in sorted(views.items(), key=lambda item: item[0].count("/")):
+            if path not in given:
+                frame += _mount(path, path, view)
+            elif source := _pinned(path, fds):
+                frame += _mount(source, path, view)
         return [*frame, "--chdir", str(job.cwd)]
 
     def _views(self, job: Job) -> dict[str, _View]:
@@ -73,9 +80,18 @@ class Bubblewrap(Enclosure):
         return {path: view for path, view in views.items() if os.access(path, os.F_OK)}
 
 
-def _mount(path: str, view: _View) -> list[str]:
+def _pinned(path: str, fds: list[int]) -> str:
+    """Return a name for what lies at a path that was allowed, and not for where a later link leads."""
+    try:
+        fds.append(strict_open.open_anything(path))
+    except OSError:
+        return ""  # it is gone, or has become a link; the command will say so
+    return f"/proc/self/fd/{fds[-1]}"
+
+
+def _mount(source: str, path: str, view: _View) -> list[str]:
     if view != "hide":
-        return ["--ro-bind" if view == "read" else "--bind", path, path]
+        return ["--ro-bind" if view == "read" else "--bind", source, path]
     return ["--tmpfs", path] if Path(path).is_dir() else ["--ro-bind", "/dev/null", path]
 
 

@@ -7,6 +7,7 @@ import subprocess
 import threading
 from typing import TYPE_CHECKING
 
+from hermes_agent.approval.danger import Access
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.limits import MAX_PROCESSES, unlimited
 from hermes_agent.sandbox.orphan_killer import orphan_killer
@@ -40,7 +41,7 @@ class Container(Enclosure):
 
     def spawn(self, permit: "Permit", job: Job) -> Child:
         check(permit)
-        if not job.is_confined:
+        if not permit.is_confined:
             return super().spawn(permit, job)
         name = f"hermes-{os.urandom(6).hex()}"
         item = f"{self._engine}:{name}"
@@ -50,7 +51,7 @@ class Container(Enclosure):
             orphan_killer.release(item)
             threading.Thread(target=self._kill, args=(name,), daemon=True).start()
 
-        command = self._named(job, name)
+        command = self._named(job, permit.access, name)
         child = self._start([*unlimited(), *command], job)
         child.on_kill = kill
         child.on_end = functools.partial(orphan_killer.release, item)
@@ -63,11 +64,11 @@ class Container(Enclosure):
                 [self._engine, "kill", name], capture_output=True, timeout=30, check=False
             )
 
-    def wrapped(self, job: Job, fds: list[int]) -> list[str]:
+    def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         del fds
-        return self._named(job, f"hermes-{os.urandom(6).hex()}")
+        return self._named(job, access, f"hermes-{os.urandom(6).hex()}")
 
-    def _named(self, job: Job, name: str) -> list[str]:
+    def _named(self, job: Job, access: Access, name: str) -> list[str]:
         workspace = os.path.realpath(job.workspace)
         command = [self._engine, "run", "--rm", "--init", "--name", name]
         command += ["--interactive"] if job.takes_input else []
@@ -80,4 +81,8 @@ class Container(Enclosure):
                 command += ["--env", f"{variable}={job.environment[variable]}"]
         command += ["--volume", f"{workspace}:{workspace}"]
         command += ["--volume", f"{self.private}:{self.inner_private}"]
+        for path in access.reads:
+            command += ["--volume", f"{path}:{path}:ro"]
+        for path in access.writes:
+            command += ["--volume", f"{path}:{path}"]
         return [*command, "--workdir", str(job.cwd), self._image, *job.command]

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 
+from hermes_agent.approval.danger.kinds import NO_ACCESS
 from hermes_agent.sandbox.bubblewrap import Bubblewrap
 from hermes_agent.sandbox.container import Container
 from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
@@ -52,7 +53,7 @@ def _problem_of(program: str, *, network: bool) -> str:
         job = Job(["/bin/sh", "-c", "true"], place, place, place / "home")
         fds: list[int] = []
         try:
-            command = probe.wrapped(job, fds)  # the same words as in earnest
+            command = probe.wrapped(job, NO_ACCESS, fds)  # the same words as in earnest
             tried = subprocess.run(
                 command,
                 capture_output=True,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hermes_agent.approval.danger import places
+from hermes_agent.approval.danger import Access, places
 from hermes_agent.sandbox import limits
 from hermes_agent.sandbox.child import Child
 from hermes_core.errors import ToolError
@@ -36,8 +36,6 @@ class Job(msgspec.Struct, frozen=True):
     takes_input: bool = False
     splits_errors: bool = False
     """Whether errors come on a stream of their own."""
-    is_confined: bool = True
-    """False when a person allowed something that needs the host."""
 
 
 class Sandbox(ABC):
@@ -54,7 +52,7 @@ class Sandbox(ABC):
         """For `hermes doctor`: where commands run and what holds them there."""
 
     @abstractmethod
-    def wrapped(self, job: Job, fds: list[int]) -> list[str]:
+    def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         """Return the command as the host has to run it; descriptors that it needs are added to `fds`."""
 
     @property
@@ -88,11 +86,11 @@ class Sandbox(ABC):
     def spawn(self, permit: "Permit", job: Job) -> Child:
         """Start a command in a group of its own; raises ToolError when it cannot be started."""
         check(permit)
-        if not job.is_confined:
+        if not permit.is_confined:
             return self._start([*limits.unlimited(), *job.command], job)
         fds: list[int] = []
         try:
-            command = [*self._limits.words(), *self.wrapped(job, fds)]
+            command = [*self._limits.words(), *self.wrapped(job, permit.access, fds)]
             return self._start(command, job, fds)
         finally:
             for fd in fds:
@@ -137,8 +135,8 @@ class Host(Sandbox):
     def describe(self) -> str:
         return f"host ({self._why}): dangerous commands need an approval"
 
-    def wrapped(self, job: Job, fds: list[int]) -> list[str]:
-        del fds
+    def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
+        del access, fds
         return list(job.command)
 
     def spawn(self, permit: "Permit", job: Job) -> Child:

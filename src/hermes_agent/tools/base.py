@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from hermes_agent.approval.danger import Danger, of_command, of_path
+from hermes_agent.approval.danger import Danger, of_command, places
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.permissions import Permissions
 from hermes_agent.turn.stop import Stop
@@ -134,10 +134,13 @@ class Tool(msgspec.Struct, frozen=True):
         return ToolSpec(self.name, self.description, self.parameters, self.writes)
 
     def dangers_of(self, args: Args, bench: ToolContext) -> Sequence[Danger]:
-        """Return what about these arguments needs an approval."""
+        """Return what about these arguments needs an approval; links in a path are resolved."""
         if self.dangers is not None:
             return self.dangers(args, bench)
-        place = (bench.cwd, bench.workspace, bench.home.root)
         if self.is_path:
-            return of_path(args.get(self.subject, "."), *place, writing=self.writes)
-        return of_command(args.get(self.subject, ""), *place) if self.is_command else ()
+            place = places.place_of(bench.workspace, bench.home.root)
+            path = args.get(self.subject, ".")
+            return places.of_write(path, place) if self.writes else places.of_read(path, place)
+        if not self.is_command:
+            return ()
+        return of_command(args.get(self.subject, ""), bench.cwd, bench.workspace, bench.home.root)

@@ -36,7 +36,6 @@ def _run(args: Args, call: Call) -> Result:
         environment=bench.environment,
         takes_input=True,
         splits_errors=True,
-        is_confined=call.permit.is_confined,
     )
     seconds = min(args.get("timeout", bench.settings.tools.timeout_s), _MAX_TIMEOUT_S)
     return _follow(sandbox.spawn(call.permit, job), args["code"], seconds, call)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from hermes_agent.approval.danger import Danger, of_command
+from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
 from hermes_agent.tools import output, schema
@@ -27,7 +28,7 @@ def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
     found = of_command(args["command"], bench.cwd, bench.workspace, bench.home.root)
     if args.get("unsandboxed") and not isinstance(bench.processes.sandbox, Host):
         key = "terminal:unsandboxed"
-        found.append(Danger("privilege", "Runs outside the sandbox", key))
+        found.append(Danger("unconfined", "Runs outside the sandbox", key, UNCONFINED))
     return found
 
 
@@ -70,7 +71,6 @@ def _job(command: str, call: Call, marker: str | None) -> Job:
         home=bench.home.root,
         environment=environment,
         takes_input=marker is None,
-        is_confined=is_confined,
     )
 
 

@@ -22,11 +22,12 @@ T = TypeVar("T")
 Answer = Callable[[str, str], object]
 
 _MAX_DETAIL = 6_000
-_CHOICES = """\
-    y  Allow once
-    s  Allow for this conversation
-    a  Always allow
-    n  Deny (other words: deny, and tell the model why)"""
+_CHOICES = {
+    "once": "y  Allow once",
+    "session": "s  Allow exactly this call for this conversation",
+    "always": "a  Always allow exactly this call",
+    "deny": "n  Deny (other words: deny, and tell the model why)",
+}
 _ANSWERS = {
     **dict.fromkeys(("y", "yes", "o", "once", "/approve"), "once"),
     **dict.fromkeys(("s", "session", "/approve session"), "session"),
@@ -141,7 +142,8 @@ class MainLoop:
         detail = shorten_middle(visible(question.detail), _MAX_DETAIL)
         self.view.note(f"Allow this call of {question.tool_name}? {question.text}")
         self.view.write(detail, indent=4)
-        self.view.write(_CHOICES)
+        for choice in question.choices:
+            self.view.write(_CHOICES[choice], indent=4)
         return "allow? "
 
 

@@ -11,7 +11,7 @@ _CHOICES = {
     "always": Choice("always", "Always allow", "a"),
     "deny": Choice("deny", "Deny, or type why", "n"),
 }
-_LASTING = "A lasting permission is for calls of the same kind."
+_LASTING = "A lasting permission is for exactly this call."
 """Where it is not known what the server remembers."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.approval.danger import Danger, Kind
+from hermes_agent.approval.danger import Danger, access_of, places
 from hermes_agent.approval.gate import Permit
 from hermes_agent.sandbox.sandboxes import Host, Sandbox
 from hermes_agent.tools import schema
@@ -61,8 +61,9 @@ class Desk:
     def run(self, tool: Tool, stop: Stop | None = None, **args: Any) -> Result:
         """Check the arguments, allow all dangers, and run a tool, as the executor does."""
         checked = schema.check(tool.parameters, args)
-        lifted: list[Kind] = [danger.kind for danger in tool.dangers_of(checked, self.bench)]
-        answer = tool.run(checked, self.call(stop, Permit._for_tests(*lifted)))
+        path = self._path(tool, checked)
+        access = access_of(tool.dangers_of(self._judged(tool, checked), self.bench))
+        answer = tool.run(checked, self.call(stop, Permit._for_tests(access, path)))
         return answer if isinstance(answer, Result) else Result(answer)
 
     def text(self, tool: Tool, **args: Any) -> str:
@@ -74,7 +75,17 @@ class Desk:
         return str(caught.value)
 
     def dangers(self, tool: Tool, **args: Any) -> list[Danger]:
-        return list(tool.dangers_of(schema.check(tool.parameters, args), self.bench))
+        checked = schema.check(tool.parameters, args)
+        return list(tool.dangers_of(self._judged(tool, checked), self.bench))
+
+    def _judged(self, tool: Tool, args: Args) -> Args:
+        return {**args, tool.subject: self._path(tool, args)} if tool.is_path else args
+
+    def _path(self, tool: Tool, args: Args) -> str:
+        """The path as the gate resolves it."""
+        return (
+            places.resolve(args.get(tool.subject, "."), str(self.bench.cwd)) if tool.is_path else ""
+        )
 
     def kinds(self, tool: Tool, **args: Any) -> list[str]:
         return [danger.kind for danger in self.dangers(tool, **args)]

@@ -6,13 +6,12 @@ Reading shell and Python is loaded with the first command that has to be read: m
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_agent.approval.danger.kinds import Danger, Kind
-from hermes_agent.approval.danger.places import of_path
+from hermes_agent.approval.danger.kinds import Access, Danger, Kind, access_of
 
 if TYPE_CHECKING:
     from hermes_agent.approval.danger.command import Lines
 
-__all__ = ["Danger", "Kind", "lines_of", "of_code", "of_command", "of_path"]
+__all__ = ["Access", "Danger", "Kind", "access_of", "lines_of", "of_code", "of_command"]
 
 
 def of_command(command: str, cwd: Path, workspace: Path, home: Path) -> list[Danger]:

@@ -9,6 +9,7 @@ import ast
 import re
 import shlex
 
+from hermes_agent.approval.danger.kinds import Access
 from hermes_agent.approval.danger.names import Names
 from hermes_agent.approval.danger.run import UNKNOWN, Report, Value
 
@@ -257,7 +258,10 @@ def _sends(call: _Call) -> None:
     if verb and _carries_data(call, verb, texts) and not any(map(_LOOPBACK.match, texts)):
         where = next((text for text in texts if "://" in text), "another machine")
         target = where.replace(UNKNOWN, "…")[:80]
-        call.report.danger("exfiltration", f"Sends data to {target}.", f"code:{verb} {target}")
+        access = Access(hosts=tuple(re.findall(r"://([^/:@\s]+)", target)))
+        call.report.danger(
+            "exfiltration", f"Sends data to {target}.", f"code:{verb} {target}", access
+        )
 
 
 def _http_verb(call: _Call) -> str:

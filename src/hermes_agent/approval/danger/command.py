@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_agent.approval.danger import code, places, shell, syntax
-from hermes_agent.approval.danger.kinds import Danger, Kind
+from hermes_agent.approval.danger.kinds import NO_ACCESS, Access, Danger, Kind, access_of
 from hermes_agent.approval.danger.rules import judge, judge_assignment, reveals_content
 from hermes_agent.approval.danger.run import UNKNOWN, Run, Value, run_of
 from hermes_agent.approval.danger.variables import Variables
@@ -227,7 +227,11 @@ class _Examiner:
         """A whole tree is read: dangerous when it holds the places of secrets."""
         for path in self._paths(value) if not value.is_open else ():
             if places.holds_secrets_below(path, self._place):
-                self.danger("secrets", f"Reads all of {path}, secrets included.", f"read:{path}")
+                reason, access = (
+                    f"Reads all of {path}, secrets included.",
+                    places.access_to_read(path),
+                )
+                self.danger("secrets", reason, f"read:{path}", access)
 
     # Words
 
@@ -258,9 +262,9 @@ class _Examiner:
 
     # Telling: what rules call
 
-    def danger(self, kind: Kind, reason: str, key: str) -> None:
+    def danger(self, kind: Kind, reason: str, key: str, access: Access = NO_ACCESS) -> None:
         text = truncate(one_line(reason).removesuffix("."), _MAX_REASON)
-        self._state.found.setdefault(key, Danger(kind, text, one_line(key)))
+        self._add([Danger(kind, text, one_line(key), access)])
 
     def doubt(self, reason: str, *, certain: bool = False) -> None:
         if self._strict or certain:
@@ -271,7 +275,7 @@ class _Examiner:
         name, _, text = value.text.partition("=")
         judge_assignment(name, value._replace(text=text), self)
 
-    def writes(self, value: Value) -> None:
+    def writes(self, value: Value, *, removes: bool = False) -> None:
         folder = _folder(value)
         if value.is_open and (not folder or ".." in value.text):
             self.doubt(f"Writes to a place that is only known when it runs: {value.display_text}.")
@@ -279,7 +283,16 @@ class _Examiner:
         target = value._replace(text=f"{folder}/x") if value.is_open else value
         for path in self._paths(target):
             self._state.written.add(path)
-            self._add(places.of_write(path, self._place))
+            if value.is_open:  # nobody can be asked about a path that is not known
+                self._add(
+                    [d._replace(access=NO_ACCESS) for d in places.of_write(path, self._place)]
+                )
+            else:
+                self._changes(path, removes=removes)
+
+    def _changes(self, path: str, *, removes: bool) -> None:
+        access = places.access_to_change(path, self._place, removes=removes)
+        self._add([d._replace(access=access) for d in places.of_write(path, self._place)])
 
     def reads(self, value: Value) -> None:
         if value.is_open:
@@ -302,9 +315,10 @@ class _Examiner:
             return
         if not places.is_inside(path, self._place) or places.is_broad(path, self._place):
             what = f"{path} and all below it" if recursively else path
-            self.danger("destructive", f"Deletes {what}.", f"terminal:rm {path}")
+            access = places.access_to_change(path, self._place, removes=True)
+            self.danger("destructive", f"Deletes {what}.", f"terminal:rm {path}", access)
             return
-        self._add(places.of_write(path, self._place))
+        self._changes(path, removes=True)
         if recursively and Path(path).name not in _MADE_ANEW and not os.path.isfile(path):  # noqa: PTH113 -- never raises
             self.danger("destructive", f"Deletes {path} and all below it.", "terminal:rm -r")
 
@@ -352,7 +366,10 @@ class _Examiner:
 
     def _add(self, dangers: Sequence[Danger]) -> None:
         for danger in dangers:
-            self._state.found.setdefault(danger.key, danger)
+            known = self._state.found.setdefault(danger.key, danger)
+            if known.access != danger.access:  # told once, with all that it takes
+                access = access_of([known, danger])
+                self._state.found[danger.key] = known._replace(access=access)
 
     def _paths(self, value: Value) -> Iterator[str]:
         """Every path that the word may mean, in every folder it may run in."""

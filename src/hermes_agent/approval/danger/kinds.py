@@ -1,8 +1,37 @@
-"""One reason to ask a person first, and the kinds of reasons there are."""
+"""One reason to ask a person first, the kinds of reasons, and the access that a yes would give."""
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-Kind = Literal["destructive", "privilege", "exfiltration", "secrets", "outside", "remote_code"]
+Kind = Literal[
+    "destructive", "privilege", "exfiltration", "secrets", "outside", "remote_code", "unconfined"
+]
+
+
+class Access(NamedTuple):
+    """What a call may reach beyond the workspace; nothing by default."""
+
+    reads: tuple[str, ...] = ()
+    """Files, or folders with all below them; every link resolved."""
+    writes: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    unconfined: bool = False
+    """It runs outside the sandbox."""
+
+    def describe(self) -> str:
+        """Return what a person gives with a yes, as a sentence; empty when that is nothing more."""
+        if self.unconfined:
+            return "It runs outside the sandbox."
+        parts = [
+            f"{verb} {', '.join(what)}"
+            for verb, what in (("read", self.reads), ("write", self.writes), ("reach", self.hosts))
+            if what
+        ]
+        return f"If allowed, it may also {' and '.join(parts)}." if parts else ""
+
+
+NO_ACCESS = Access()
+UNCONFINED = Access(unconfined=True)
 
 
 class Danger(NamedTuple):
@@ -12,4 +41,17 @@ class Danger(NamedTuple):
     reason: str
     """For the person: what would happen, as a sentence without its full stop."""
     key: str
-    """What a lasting yes is remembered for, for example `terminal:rm -r`."""
+    """What tells it from other dangers of the same call, for example `terminal:rm -r`."""
+    access: Access = Access()
+    """What the call needs beyond the workspace to do it."""
+
+
+def access_of(dangers: Iterable[Danger]) -> Access:
+    """Return the access that all of these need together."""
+    all_ = [danger.access for danger in dangers]
+    return Access(
+        tuple(dict.fromkeys(path for access in all_ for path in access.reads)),
+        tuple(dict.fromkeys(path for access in all_ for path in access.writes)),
+        tuple(dict.fromkeys(host for access in all_ for host in access.hosts)),
+        any(access.unconfined for access in all_),
+    )

@@ -2,11 +2,12 @@
 
 import fnmatch
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_agent.approval.danger.kinds import Danger
+from hermes_agent.approval.danger.kinds import Access, Danger, Kind
 from hermes_core.errors import ToolError
 
 _SECRET_FOLDERS = (
@@ -71,15 +72,6 @@ def place_of(workspace: Path, home: Path) -> Place:
     return Place(os.path.realpath(workspace), os.path.realpath(home))
 
 
-def of_path(
-    path: str | Path, cwd: Path, workspace: Path, home: Path, *, writing: bool
-) -> list[Danger]:
-    """Return what is dangerous about reading or writing one path; links are followed first."""
-    place = place_of(workspace, home)
-    resolved = resolve(str(path), str(cwd))
-    return of_write(resolved, place) if writing else of_read(resolved, place)
-
-
 def resolve(path: str, cwd: str) -> str:
     """The absolute path that is meant, every link followed; `~` is the person's home.
 
@@ -110,28 +102,79 @@ def own_home() -> str:
 def of_read(path: str, place: Place) -> list[Danger]:
     """Reading is dangerous where secrets are."""
     if is_secret(path, place):
-        return [Danger("secrets", f"Reads {path}, which may hold secrets", f"read:{path}")]
+        reason = f"Reads {path}, which may hold secrets"
+        return [Danger("secrets", reason, f"read:{path}", access_to_read(path))]
     return []
 
 
 def of_write(path: str, place: Place) -> list[Danger]:
     """Writing is dangerous outside the workspace, and where it changes what others run."""
-    if is_of_hermes(path, place):
-        return [Danger("privilege", f"Changes Hermes's own file {path}", f"write:{path}")]
-    if path.startswith("/dev/") and not _is_harmless_device(path):
-        return [Danger("destructive", f"Writes to the device {path}", f"write:{path}")]
-    if _is_harmless_device(path):
+    found = _of_write(path, place)
+    if found is None:
         return []
+    return [Danger(*found, f"write:{path}", Access(writes=(path,)))]
+
+
+def _of_write(path: str, place: Place) -> tuple[Kind, str] | None:
+    if is_of_hermes(path, place):
+        return "privilege", f"Changes Hermes's own file {path}"
+    if path.startswith("/dev/") and not _is_harmless_device(path):
+        return "destructive", f"Writes to the device {path}"
+    if _is_harmless_device(path):
+        return None
     if _starts_something(path):
-        return [Danger("privilege", f"Changes {path}, which other programs run", f"write:{path}")]
+        return "privilege", f"Changes {path}, which other programs run"
     if is_inside(path, place):
         if is_secret(path, place) and os.path.lexists(path):
-            return [Danger("secrets", f"Changes {path}, which may hold secrets", f"write:{path}")]
-        return []
+            return "secrets", f"Changes {path}, which may hold secrets"
+        return None
     if is_of_system(path):
-        return [Danger("privilege", f"Changes the system's {path}", f"write:{path}")]
+        return "privilege", f"Changes the system's {path}"
+    return "outside", f"Writes {path}, outside the workspace"
+
+
+def access_to_read(path: str) -> Access:
+    """Return what a command needs to read this path; what other processes show is not seen inside."""
+    return Access(unconfined=True) if is_under(path, "/proc") else Access(reads=(path,))
+
+
+def access_to_change(path: str, place: Place, *, removes: bool = False) -> Access:
+    """Return what a command needs to change this path, or to make or remove it.
+
+    A file that is there is given alone. To make or remove one, a command needs the folder it is in;
+    a folder that holds everything is not given, so such a command runs outside the sandbox.
+    """
+    if not removes and os.path.lexists(path):
+        return Access(unconfined=True) if is_under(path, "/dev") else Access(writes=(path,))
     folder = str(Path(path).parent)
-    return [Danger("outside", f"Writes {path}, outside the workspace", f"write:{folder}")]
+    while not os.path.lexists(folder):
+        folder = str(Path(folder).parent)
+    if is_under(folder, place.workspace) or is_temporary(path, place):
+        return Access(writes=(path,))
+    homes = (place.home, os.path.realpath(own_home()))
+    holds_all = folder.count("/") <= 1 or any(is_under(home, folder) for home in homes)
+    if holds_all or is_of_system(folder) or is_under(folder, "/dev"):
+        return Access(unconfined=True)
+    return Access(writes=(folder,))
+
+
+_CREDENTIALS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("ssh", "scp", "sftp", "rsync", "mosh", "ssh-copy-id"), (".ssh",)),
+    "git": (".ssh", ".git-credentials", ".config/git/credentials", ".netrc"),
+    "gh": (".config/gh",), "hub": (".config/hub",), "aws": (".aws",), "az": (".azure",),
+    "gcloud": (".config/gcloud",), "gsutil": (".config/gcloud",), "rclone": (".config/rclone",),
+    "kubectl": (".kube",), "helm": (".kube",), "oc": (".kube",), "vault": (".vault-token",),
+    "terraform": (".terraform.d", ".aws"), "npm": (".npmrc",), "pnpm": (".npmrc",),
+    "yarn": (".npmrc",), "twine": (".pypirc",), "cargo": (".cargo/credentials.toml",),
+    "gem": (".gem/credentials",), "psql": (".pgpass",), "curl": (".netrc",), "op": (".config/op",),
+}  # fmt: skip
+
+
+def access_to_account(program: str, hosts: Iterable[str] = ()) -> Access:
+    """Return what a program needs to act in the person's name elsewhere: its keys, and the hosts."""
+    home = os.path.realpath(own_home())
+    paths = (f"{home}/{name}" for name in _CREDENTIALS.get(program, ()))
+    return Access(reads=tuple(filter(os.path.lexists, paths)), hosts=tuple(hosts))
 
 
 def is_inside(path: str, place: Place) -> bool:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from hermes_agent.approval.danger.kinds import Kind
+from hermes_agent.approval.danger.kinds import NO_ACCESS, Access, Kind
 
 UNKNOWN = "\0"
 """Stands in a text for what only the running shell will know."""
@@ -114,8 +114,8 @@ def run_of(words: Sequence[Value], *, is_fed: bool = False, document: Value | No
 class Report(Protocol):
     """The dangers that a rule finds in a run."""
 
-    def danger(self, kind: Kind, reason: str, key: str) -> None:
-        """There is a reason to ask; the key is what a lasting yes is remembered for."""
+    def danger(self, kind: Kind, reason: str, key: str, access: Access = NO_ACCESS) -> None:
+        """There is a reason to ask; dangers of one key are told once. `access` is what it takes."""
         ...
 
     def doubt(self, reason: str, *, certain: bool = False) -> None:
@@ -129,8 +129,8 @@ class Report(Protocol):
         """A variable is set for what follows: NAME=value."""
         ...
 
-    def writes(self, value: Value) -> None:
-        """A file is changed or made."""
+    def writes(self, value: Value, *, removes: bool = False) -> None:
+        """A file is changed or made, or goes away."""
         ...
 
     def reads(self, value: Value) -> None:

@@ -72,7 +72,7 @@ def _copy(run: Run, report: Report) -> None:
         report.writes(target)
     if run.name == "mv":
         for source in sources:
-            report.writes(source)
+            report.writes(source, removes=True)
         if target is not None and target.text.startswith("/dev/"):
             report.danger("destructive", f"Replaces a device: {run.line}.", "terminal:mv /dev")
 

@@ -2,6 +2,7 @@
 
 import re
 
+from hermes_agent.approval.danger import places
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run, Value
 
@@ -36,7 +37,9 @@ def _is_here(addresses: list[Value]) -> bool:
 def _tell(run: Run, report: Report, addresses: list[Value], what: str) -> None:
     hosts = ", ".join(dict.fromkeys(host_of(address) for address in addresses)) or "another machine"
     key = f"terminal:{run.name} to {hosts}"
-    report.danger("exfiltration", f"{what} {hosts}: {run.line}.", key)
+    known = [host_of(address) for address in addresses if _HOST.match(address.text)]
+    access = places.access_to_account(run.name, known)
+    report.danger("exfiltration", f"{what} {hosts}: {run.line}.", key, access)
 
 
 def _curl(run: Run, report: Report) -> None:

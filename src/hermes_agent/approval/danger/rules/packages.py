@@ -1,5 +1,7 @@
 """Programs that install packages: code from elsewhere, which runs when it is installed or used."""
 
+from hermes_agent.approval.danger import places
+from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run
 
@@ -33,18 +35,22 @@ def _tell(run: Run, report: Report, verbs: list[str], *, is_system: bool, more: 
     for verb in verbs:
         key = f"terminal:{name} {verb}"
         if verb in _INSTALLS and is_system:
-            report.danger("privilege", f"Changes what is installed: {run.line}.", key)
+            report.danger("privilege", f"Changes what is installed: {run.line}.", key, UNCONFINED)
         elif verb in _INSTALLS:
             report.danger("remote_code", f"Installs code from elsewhere: {run.line}.", key)
         elif verb in _PUBLISHES:
-            report.danger("exfiltration", f"Publishes: {run.line}.", key)
+            report.danger(
+                "exfiltration", f"Publishes: {run.line}.", key, places.access_to_account(name)
+            )
         elif verb in _RUNS_FROM_ELSEWHERE and name in ("npm", "pnpm", "yarn", "bun") and more:
             report.danger("remote_code", f"Runs code from elsewhere: {run.line}.", key)
 
 
 def _pacman(run: Run, report: Report) -> None:
     if any(value.text.startswith(("-S", "-R", "-U")) for value in run.args):
-        report.danger("privilege", f"Changes what is installed: {run.line}.", "terminal:pacman")
+        report.danger(
+            "privilege", f"Changes what is installed: {run.line}.", "terminal:pacman", UNCONFINED
+        )
 
 
 def _fetches_and_runs(run: Run, report: Report) -> None:
@@ -64,13 +70,21 @@ def _pipx(run: Run, report: Report) -> None:
 
 def _uploads(run: Run, report: Report) -> None:
     if run.operands() and run.operands()[0].text != "check":
-        report.danger("exfiltration", f"Publishes: {run.line}.", f"terminal:{run.name}")
+        report.danger(
+            "exfiltration",
+            f"Publishes: {run.line}.",
+            f"terminal:{run.name}",
+            places.access_to_account(run.name),
+        )
 
 
 def _manual(run: Run, report: Report) -> None:
     if run.has("-i", "--install", "-U", "--upgrade", "-e", "--erase", "-r", "-P", "--purge"):
         report.danger(
-            "privilege", f"Changes what is installed: {run.line}.", f"terminal:{run.name}"
+            "privilege",
+            f"Changes what is installed: {run.line}.",
+            f"terminal:{run.name}",
+            UNCONFINED,
         )
 
 

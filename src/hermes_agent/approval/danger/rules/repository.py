@@ -2,6 +2,8 @@
 
 import re
 
+from hermes_agent.approval.danger import places
+from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run, Value, run_of
 
@@ -91,9 +93,8 @@ def _restore(run: Run, report: Report) -> None:
 def _push(run: Run, report: Report) -> None:
     operands = run.operands(("-o", "--push-option", "--receive-pack", "--exec", "--repo"))
     target = operands[0].display_text if operands else "its remote"
-    report.danger(
-        "exfiltration", f"Sends commits to {target}: {run.line}.", f"terminal:git push {target}"
-    )
+    reason, key = f"Sends commits to {target}: {run.line}.", f"terminal:git push {target}"
+    report.danger("exfiltration", reason, key, places.access_to_account("git"))
     forced = any(option.startswith("--force") for option in run.options())
     removes = run.has("-f", "--delete", "-d", "--mirror", "--prune")
     if forced or removes or any(v.text.startswith(("+", ":")) for v in operands[1:]):
@@ -137,6 +138,7 @@ def _config(run: Run, report: Report) -> None:
             "outside",
             f"Changes settings for all repositories: {run.line}.",
             "terminal:git config --global",
+            UNCONFINED,
         )
 
 
@@ -178,7 +180,8 @@ def _submodule(run: Run, report: Report) -> None:
 
 
 def _credential(run: Run, report: Report) -> None:
-    report.danger("secrets", f"Reads stored passwords: {run.line}.", "terminal:git credential")
+    reason, access = f"Reads stored passwords: {run.line}.", places.access_to_account("git")
+    report.danger("secrets", reason, "terminal:git credential", access)
 
 
 def _grep(run: Run, report: Report) -> None:
@@ -187,7 +190,8 @@ def _grep(run: Run, report: Report) -> None:
 
 
 def _send_mail(run: Run, report: Report) -> None:
-    report.danger("exfiltration", f"Sends data away: {run.line}.", f"terminal:{run.name}")
+    access = places.access_to_account("git")
+    report.danger("exfiltration", f"Sends data away: {run.line}.", f"terminal:{run.name}", access)
 
 
 def _diff(run: Run, report: Report) -> None:

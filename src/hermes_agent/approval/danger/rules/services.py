@@ -2,6 +2,8 @@
 
 import re
 
+from hermes_agent.approval.danger import places
+from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run, Value
 
@@ -46,18 +48,25 @@ def _container(run: Run, report: Report) -> None:
     verbs = set(words[:2])
     if run.has("--rm", *_CONTAINER_OPENS) and run.has(*_CONTAINER_OPENS):
         report.danger(
-            "privilege", f"Opens this machine to a container: {run.line}.", "terminal:docker -v"
+            "privilege",
+            f"Opens this machine to a container: {run.line}.",
+            "terminal:docker -v",
+            UNCONFINED,
         )
     if verbs & _CONTAINER_LOSES:
         report.danger(
-            "destructive", f"Deletes containers or images: {run.line}.", "terminal:docker rm"
+            "destructive",
+            f"Deletes containers or images: {run.line}.",
+            "terminal:docker rm",
+            UNCONFINED,
         )
     for position, value in enumerate(run.args[1:] if verbs & {"run", "exec"} else (), 1):
         if value.text.rpartition("/")[2] in _WORTH_A_LOOK:
             report.runs(run.args[position:])
             break
     if verbs & _CONTAINER_SENDS:
-        report.danger("exfiltration", f"Sends an image away: {run.line}.", "terminal:docker push")
+        reason = f"Sends an image away: {run.line}."
+        report.danger("exfiltration", reason, "terminal:docker push", UNCONFINED)
 
 
 def _acts_outside(*harmless: str) -> Rule:
@@ -72,6 +81,7 @@ def _acts_outside(*harmless: str) -> Rule:
                 "exfiltration",
                 f"Acts on an account elsewhere: {run.line}.",
                 f"terminal:{run.name} {verb}",
+                places.access_to_account(run.name),
             )
         _shows_secret(run, words, report)
 
@@ -84,7 +94,10 @@ def _shows_secret(run: Run, words: list[str], report: Report) -> None:
         r"\b(secrets?|print-access-token|auth token|get-login-password|print-identity)\b",
         subcommand,
     ):
-        report.danger("secrets", f"Shows a secret: {run.line}.", f"terminal:{run.name} secret")
+        access = places.access_to_account(run.name)
+        report.danger(
+            "secrets", f"Shows a secret: {run.line}.", f"terminal:{run.name} secret", access
+        )
 
 
 _READS = ("get", "describe", "list", "ls", "view", "status", "show", "logs", "version", "help", "diff",
@@ -95,7 +108,10 @@ def _infrastructure(run: Run, report: Report) -> None:
     words = [value.text for value in run.operands()]
     if words and words[0] in ("apply", "destroy", "import", "taint", "state", "up", "refresh"):
         report.danger(
-            "destructive", f"Changes infrastructure: {run.line}.", f"terminal:{run.name} {words[0]}"
+            "destructive",
+            f"Changes infrastructure: {run.line}.",
+            f"terminal:{run.name} {words[0]}",
+            places.access_to_account(run.name),
         )
 
 
@@ -105,7 +121,10 @@ def _kubectl(run: Run, report: Report) -> None:
     ]
     if words and words[0] not in (*_READS, "config", "api-resources", "cluster-info"):
         report.danger(
-            "destructive", f"Changes a cluster: {run.line}.", f"terminal:{run.name} {words[0]}"
+            "destructive",
+            f"Changes a cluster: {run.line}.",
+            f"terminal:{run.name} {words[0]}",
+            places.access_to_account(run.name),
         )
     _shows_secret(run, words, report)
 

@@ -2,12 +2,15 @@
 
 import re
 
+from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run
 
 
 def _privilege(run: Run, report: Report) -> None:
-    report.danger("privilege", f"Changes the system: {run.line}.", f"terminal:{run.name}")
+    report.danger(
+        "privilege", f"Changes the system: {run.line}.", f"terminal:{run.name}", UNCONFINED
+    )
 
 
 def _asking_is_fine(*harmless: str) -> Rule:
@@ -18,7 +21,10 @@ def _asking_is_fine(*harmless: str) -> Rule:
         verb = operands[0].text if operands else ""
         if verb not in harmless and not (run.has("--version", "--help") and not operands):
             report.danger(
-                "privilege", f"Changes the system: {run.line}.", f"terminal:{run.name} {verb}"
+                "privilege",
+                f"Changes the system: {run.line}.",
+                f"terminal:{run.name} {verb}",
+                UNCONFINED,
             )
 
     return judge
@@ -32,7 +38,10 @@ def _mount(run: Run, report: Report) -> None:
 def _crontab(run: Run, report: Report) -> None:
     if not run.has("-l"):
         report.danger(
-            "privilege", f"Changes what runs on a schedule: {run.line}.", "terminal:crontab"
+            "privilege",
+            f"Changes what runs on a schedule: {run.line}.",
+            "terminal:crontab",
+            UNCONFINED,
         )
 
 
@@ -64,7 +73,9 @@ def _dump(run: Run, report: Report) -> None:
 
 
 def _secrets(run: Run, report: Report) -> None:
-    report.danger("secrets", f"Reads stored secrets: {run.line}.", f"terminal:{run.name}")
+    report.danger(
+        "secrets", f"Reads stored secrets: {run.line}.", f"terminal:{run.name}", UNCONFINED
+    )
 
 
 def _gpg(run: Run, report: Report) -> None:

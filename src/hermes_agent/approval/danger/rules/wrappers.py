@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Sequence
 
+from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.rules.packages import packages_rule
 from hermes_agent.approval.danger.run import UNKNOWN, Report, Run, Value
@@ -77,7 +78,7 @@ def _elevated(*valued: str) -> Rule:
             report.assigns(words.pop(0))
         program = words[0].display_text if words else ""
         key = f"terminal:{run.name} {program}".rstrip()
-        report.danger("privilege", f"Runs as another user: {run.line}.", key)
+        report.danger("privilege", f"Runs as another user: {run.line}.", key, UNCONFINED)
         for script in run.values_of("-c", "--command"):
             report.runs_script(script)
         report.runs(words, is_fed=run.is_fed)
