@@ -63,7 +63,7 @@ class Buttons:
         for _ in range(_MAX_ATTEMPTS):
             since = clock.now() - _MAX_AGE_S
             rows = await run_blocking(
-                lambda since=since: self._store.read(questions.still_shown, since)
+                lambda since=since: self._store.read(questions.with_stale_buttons, since)
             )
             are_removed = [await self._remove(row) for row in rows]
             if all(are_removed):

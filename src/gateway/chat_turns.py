@@ -378,7 +378,7 @@ class ChatTurns:
         ]
         outcome = Outcome("interrupted", partial_texts[0].strip() if partial_texts else "", STOPPED)
         parts = self._replies.deliver(turn.id, outcome, target) if outcome.text else ()
-        self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, pieces=parts)
+        self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, parts=parts)
 
     def _deliver(
         self, running: Running, target: ReplyTarget, turn_id: str, outcome: Outcome

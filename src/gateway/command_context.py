@@ -247,7 +247,7 @@ class CommandContext:
     def _begin(self, entry: SessionEntry) -> None:
         """Store the session of a route, unless it is stored."""
         opening = self.parts.conversations.opening_of(entry, self.event, self.target.source)
-        if self.store.write(turn_ledger.begin_once, entry.session_id, opening):
+        if self.store.write(turn_ledger.create_session_once, entry.session_id, opening):
             commands.tell_start(self.conversation, entry.session_id)
 
     def _own(self, session_id: str) -> str:
@@ -396,7 +396,7 @@ class CommandContext:
         here = commands.at_tip(self.conversation)
         opening = self.parts.sessions.opening(entry)
         try:
-            is_first = self.store.write(turn_ledger.name, here.session_id, title, opening)
+            is_first = self.store.write(turn_ledger.set_title, here.session_id, title, opening)
         except TitleError as error:
             scope = self.permissions.scope
             if not error.holder or self.store.read(scope_ledger.is_visible, error.holder, scope):

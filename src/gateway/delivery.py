@@ -88,7 +88,7 @@ class Delivery:
 
         Blocks; may be called from any thread. A part whose name is in the outbox is not stored again.
         """
-        ids = self._store.write(outbox_ledger.put, parts) if parts else ()
+        ids = self._store.write(outbox_ledger.add, parts) if parts else ()
         self.wake()
         return len(ids)
 
@@ -169,7 +169,9 @@ class Delivery:
         ahead_s = clock.now() - time.monotonic()
         set_back_s = 0.0 if self._ahead_s is None else self._ahead_s - ahead_s
         if set_back_s > _SET_BACK_S:
-            await run_blocking(lambda: self._store.write(outbox_ledger.hasten, set_back_s))
+            await run_blocking(
+                lambda: self._store.write(outbox_ledger.advance_due_times, set_back_s)
+            )
         self._ahead_s = ahead_s
 
     def _room(self, platform: str) -> int:
@@ -318,7 +320,7 @@ class Delivery:
         text = f"⚠️ A part of this reply could not be sent: {lost[0]}"
         key = f"hole:{row['turn_id']}"
         part = OutboundPart(row["platform"], row["chat_id"], text, row["thread_id"], key)
-        return bool(self._store.write(outbox_ledger.put, [part]))
+        return bool(self._store.write(outbox_ledger.add, [part]))
 
 
 def _next_attempt(row: Row, result: SendResult, resend: Resend) -> tuple[float | None, str]:

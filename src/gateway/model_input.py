@@ -48,7 +48,7 @@ class ModelInput:
         source, replied = event.source, event.reply_to_message_id
         if not event.reply_to_is_own_message or source is None or replied is None:
             return False
-        return self._store.read(outbox.is_seen, session_id, source.chat_id, replied)
+        return self._store.read(outbox.is_in_context, session_id, source.chat_id, replied)
 
 
 def _name(source: SessionSource) -> str:

@@ -42,12 +42,12 @@ class Pairing:
             return None
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         stranger = Stranger(source.platform.value, person, source.chat_id, source.user_name)
-        return code if self._store.write(people_ledger.ask, stranger, code) else None
+        return code if self._store.write(people_ledger.add_stranger, stranger, code) else None
 
     def withdraw(self, source: SessionSource) -> None:
         """Delete a code that could not be sent, so that the stranger may ask again."""
         if source.person:
-            self._store.write(people_ledger.drop, source.platform.value, source.person)
+            self._store.write(people_ledger.delete_code, source.platform.value, source.person)
 
     def approve(
         self,
@@ -86,7 +86,7 @@ class Pairing:
             text = f"You are in, as {person.role}. Write to me, or see /help."
             key = f"welcome:{person.platform}:{person.user_id}:{person.added_at}"
             self._store.write(
-                outbox.put, [OutboundPart(person.platform, person.chat_id, text, key=key)]
+                outbox.add, [OutboundPart(person.platform, person.chat_id, text, key=key)]
             )
 
     def command(self, argument: str, role: Role, by: str) -> str:
@@ -111,7 +111,7 @@ class Pairing:
 
     def people(self) -> list[Person]:
         """Return the people who were let in; those named in the settings are not among them."""
-        return self._store.read(people_ledger.everybody)
+        return self._store.read(people_ledger.list_all)
 
     def has_owner(self) -> bool:
         """Return whether there is an owner; without one, the next person who is let in becomes it."""

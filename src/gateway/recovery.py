@@ -72,7 +72,7 @@ class Recovery:
             parts = self._replies.answer(
                 target, text, name=reply_name(message), session_id=session_id
             )
-            self._store.write(outbox.put, parts)
+            self._store.write(outbox.add, parts)
         except (msgspec.DecodeError, KeyError, ValueError):
             logger.warning("Message %s of %s cannot be read", row["message_id"], row["platform"])
         self._store.write(inbox.settle, message, "command")

@@ -116,7 +116,7 @@ class Replies:
             outbox.of_turn, row["id"]
         ):
             pieces = self.deliver(row["id"], turn_results.outcome_of(self._store, row))
-            self._store.write(outbox.put, pieces, turn_id=row["id"])
+            self._store.write(outbox.add, pieces, turn_id=row["id"])
 
     def manner(self, platform: str, permissions: Permissions) -> str:
         """Return the instructions for the model about a platform."""
@@ -214,7 +214,7 @@ class Replies:
             return self.pieces(target, text, name=name, extra=metadata)
         platform, chat_id = target.source.platform.value, target.source.chat_id
         extra = encode(Extra(session_id=session_id))
-        return [OutboundPart(platform, chat_id, text, key=f"{name}:0", extra=extra, is_said=True)]
+        return [OutboundPart(platform, chat_id, text, key=f"{name}:0", extra=extra, is_sent=True)]
 
     def answered(self, name: str) -> Answered:
         """Return the reply to a command; empty when there is none."""

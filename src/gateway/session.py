@@ -218,7 +218,11 @@ class SessionStore:
         entry = self.peek(session_key)
         if entry is not None:
             return entry.origin.person if entry.origin is not None else None
-        lost = self._db.read(routes.lost, session_key, OVER) if self._db is not None else None
+        lost = (
+            self._db.read(routes.last_conversation, session_key, OVER)
+            if self._db is not None
+            else None
+        )
         row = self._db.read(sessions.find, lost["id"]) if lost and self._db is not None else None
         return row["user_id"] if row is not None else None
 
@@ -299,7 +303,7 @@ class SessionStore:
         """Restore the route of a chat that was pruned; return None without one."""
         row = None
         if self._db is not None and not self._scope:  # a session does not store its scope
-            row = self._db.read(routes.lost, key, OVER)
+            row = self._db.read(routes.last_conversation, key, OVER)
         if row is None or (not source.is_group and _differ(self.person_in(key), source.person)):
             return None
         with self._lock:
@@ -333,13 +337,13 @@ class SessionStore:
 
     def _succeed(self, db: Store, old: SessionEntry, entry: SessionEntry, reason: str) -> None:
         db.write(
-            chat_moves.succeed,
+            chat_moves.move_chat,
             self._route(entry),
             entry.session_id,
             former=old.session_id,
             reason=reason,
-            opening=self.opening(entry),
-            is_passed_on=entry.auto_reset_reason == _PASSED_ON,
+            new_session=self.opening(entry),
+            has_new_owner=entry.auto_reset_reason == _PASSED_ON,
         )
         self._mark_stored([entry.session_key])
 

@@ -113,7 +113,9 @@ class Streams:
         if adapter is None or not adapter.abilities.can_edit:
             return
         try:
-            for row in await run_blocking(lambda: self._store.read(draft_ledger.left, platform)):
+            for row in await run_blocking(
+                lambda: self._store.read(draft_ledger.orphaned, platform)
+            ):
                 if row["turn_id"] not in self._open and row["turn_id"] not in self._settling:
                     metadata: SendMetadata = {"key": f"turn:{row['turn_id']}:0"}
                     await _settle(self._store, adapter, row, _STOPPED, metadata)
@@ -292,9 +294,11 @@ class _Stream:
         result = await self._adapter.send(self._chat_id, text, self._reply_to, metadata)
         if result.success and result.message_id:
             self._message_id = message_id = result.message_id
-            await run_blocking(lambda: self._store.write(draft_ledger.named, turn_id, message_id))
+            await run_blocking(
+                lambda: self._store.write(draft_ledger.set_message_id, turn_id, message_id)
+            )
         elif self._is_surely_not_there(result):
-            await run_blocking(lambda: self._store.write(draft_ledger.drop, turn_id))
+            await run_blocking(lambda: self._store.write(draft_ledger.delete, turn_id))
         return result.success
 
     def _is_surely_not_there(self, result: SendResult) -> bool:
@@ -336,7 +340,7 @@ async def _settle(
     for _ in range(_MAX_SETTLE_ATTEMPTS):
         result = await adapter.edit_message(draft["chat_id"], draft["message_id"], text, metadata)
         if not result.retryable:
-            await run_blocking(lambda: store.write(draft_ledger.drop, draft["turn_id"]))
+            await run_blocking(lambda: store.write(draft_ledger.delete, draft["turn_id"]))
             return
         await asyncio.sleep(result.retry_after or _SETTLE_RETRY_DELAY_S)
 

@@ -11,7 +11,7 @@ from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import scope as scope_ledger
 from hermes_state.ledger import sessions as session_ledger
 from hermes_state.ledger import usage as usage_ledger
-from hermes_state.ledger.turns import FOLDED
+from hermes_state.ledger.turns import MERGED
 from hermes_state.store import Store
 from hermes_state.values import Row, Scope
 
@@ -28,7 +28,7 @@ def of_turn(store: Store, turn_id: str) -> TurnResult | None:
     row = _row(store, turn_id)
     if row["ended_at"] is None:
         return None
-    if row["reason"] == FOLDED:
+    if row["reason"] == MERGED:
         return TurnResult("answered", _STEERED, "", row["session_id"], {})
     final = _final(store, row)
     outcome = _outcome(row, final)

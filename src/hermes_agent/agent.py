@@ -220,9 +220,9 @@ class Agent:
             turns.accept,
             self.session_id,
             {"role": "user", "content": content},
-            delivery=delivery,
+            inbound=delivery,
             idempotency_key=idempotency_key,
-            opening=self.opening(fresh) if is_first else None,
+            new_session=self.opening(fresh) if is_first else None,
             replaces=replaces,
             source=TurnSource(self.platform, lease.process_name()),
         )

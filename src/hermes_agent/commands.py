@@ -313,7 +313,7 @@ def _resume(context: Context, name: str) -> str:
         opens = "/resume NAME opens one: an id, a title, or the beginning of an id."
         return f"{_sessions(context, '')}\n{opens}"
     store, scope = context.conversation.store, _scope(context)
-    found = store.read(titles.meant, name, scope)
+    found = store.read(titles.resolve_name, name, scope)
     if found is None:
         raise SessionNotFoundError(
             f"{name!r} is not one conversation.", fix="/sessions lists them."

@@ -49,7 +49,7 @@ class SubAgents(DelegateFor):
             sessions.new_id(),
             {"role": "user", "content": task},
             idempotency_key=f"delegate:{turn.id}:{call_id}",
-            opening=NewSession(
+            new_session=NewSession(
                 DELEGATE,
                 {
                     "model": parent.model.facts.name,

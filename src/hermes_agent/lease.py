@@ -55,7 +55,7 @@ def running(
     """
 
     def take(holder: str) -> ClaimedTurn | None:
-        return store.write(turns.take, turn_id, conversation_id, holder, is_same=is_same)
+        return store.write(turns.claim, turn_id, conversation_id, holder, is_same=is_same)
 
     claimed = _acquire(store, conversation_id, take)
     with _renewing(store, claimed.lease, on_lost):

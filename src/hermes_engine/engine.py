@@ -144,9 +144,9 @@ class Engine:
                 tx,
                 item.session_id,
                 item.message,
-                delivery=item.inbound,
+                inbound=item.inbound,
                 idempotency_key=item.idempotency_key,
-                opening=item.opening,
+                new_session=item.opening,
                 reopens=item.reopens,
                 over=item.closed_by,
                 replaces=item.replaces,
@@ -186,7 +186,7 @@ class Engine:
             if self.work.find(turn_id) is not None:
                 return False
             try:
-                self.store.write(turns.withdraw, turn_id, reason)
+                self.store.write(turns.cancel, turn_id, reason)
             except (IllegalTransitionError, TurnNotFoundError):
                 return False
             with self._lock:

@@ -200,7 +200,7 @@ class TurnRunner:
         self._check_open(turn)
         outcome = Outcome("interrupted", "", STOPPED)
         parts = plan.deliver(turn.id, outcome) if plan is not None else ()
-        self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, pieces=parts)
+        self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, parts=parts)
         self._report(running, TurnEnded("interrupted", "", STOPPED))
         return outcome
 
@@ -267,7 +267,7 @@ class TurnRunner:
         if accepted is not None and accepted.session_id == turn.session_id:
             is_new = accepted.makes_session
         else:  # accepted by another process, or moved to another conversation since
-            is_new = self._store.read(turns.opens, turn.id)
+            is_new = self._store.read(turns.creates_session, turn.id)
         if not is_new:
             return
         agent.hooks.invoke_hook(
@@ -284,7 +284,7 @@ class TurnRunner:
         try:
             self._check_open(turn)
             parts = plan.deliver(turn.id, outcome) if plan is not None else ()
-            self._store.write(turns.finish, turn.id, "failed", reason=reason, pieces=parts)
+            self._store.write(turns.finish, turn.id, "failed", reason=reason, parts=parts)
         except StoreError:
             logger.exception("The end of turn %s could not be stored", turn.id)
             return None

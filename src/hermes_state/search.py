@@ -332,7 +332,7 @@ def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
     terms = "m.kind <> 'summary' AND (m.kind <> 'copy' OR s.relation IS NOT 'undone')"
     bindings = list[Any]()
     if not wanted.include_inactive:
-        terms += f" AND {messages.IS_SHOWN.format(table='m.')}"
+        terms += f" AND {messages.IS_VISIBLE.format(table='m.')}"
     if wanted.role:
         roles = (wanted.role,) if isinstance(wanted.role, str) else wanted.role
         terms += f" AND m.role IN ({_places(roles)})"

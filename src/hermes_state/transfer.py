@@ -16,7 +16,7 @@ from hermes_state import export_format as export
 from hermes_state.engines.sqlite.database import Database
 from hermes_state.export_format import Line
 from hermes_state.ledger import sessions, titles, turns
-from hermes_state.ledger.records import note_import
+from hermes_state.ledger.records import mark_out_of_order
 from hermes_state.store import Tx
 from hermes_state.values import Row
 
@@ -177,7 +177,7 @@ class _Taking:
         own = {line.row["id"]: line for line in lines if line.kind == "session"}
         if self._is_here(lines[0].row["conversation_id"], own):
             return self._report._replace(skipped=list(own)), {}
-        note_import(self._tx)
+        mark_out_of_order(self._tx)
         open_turns = [line for line in lines if line.kind == "turn" and "ended_at" not in line.row]
         for line in lines:
             try:
@@ -230,7 +230,7 @@ class _Taking:
             self._report.detached.append(row["id"])
         wanted = row.pop("title", None)
         self._insert("session", row)
-        title = titles.fitting(self._tx, row["id"], wanted)
+        title = titles.valid_title(self._tx, row["id"], wanted)
         if title is not None:
             sessions.change(self._tx, row["id"], title=title)
         if title != wanted:

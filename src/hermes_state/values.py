@@ -117,7 +117,7 @@ class OutboundPart(NamedTuple):
     """The buttons below it, as JSON of the gateway's own."""
     failure: str | None = None
     """Why it is not to be sent: it is on record as failed from the beginning."""
-    is_said: bool = False
+    is_sent: bool = False
     """Whether it was said on the request itself: it is on record as sent from the beginning."""
 
 

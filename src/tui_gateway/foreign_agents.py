@@ -34,7 +34,7 @@ def submit(rt: Runtime, session: LiveSession, content: Any, key: str | None) -> 
         info.key_of(session),
         {"role": "user", "content": content},
         idempotency_key=key,
-        opening=stored_session.opening_of(session, rt.live(session)),
+        new_session=stored_session.opening_of(session, rt.live(session)),
         reopens=True,
     )
     session["running"] = True

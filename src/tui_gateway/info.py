@@ -155,7 +155,7 @@ def tell_change(rt: Runtime, session: LiveSession, reason: str) -> None:
 def usage(rt: Runtime, session: LiveSession) -> Payload:
     """Return the usage of the conversation so far, of all its sessions together."""
     key, facts = key_of(session), _facts(session.get("agent"))
-    row = rt.db().read(usage_ledger.so_far, key)
+    row = rt.db().read(usage_ledger.totals, key)
     total: Payload = {
         name: row[column]
         for name, column in (
@@ -184,7 +184,7 @@ def window_share(rt: Runtime, session: LiveSession) -> Payload:
     if facts is None:
         return {}
     if used is None:
-        used = rt.db().read(usage_ledger.last_taken, key_of(session))
+        used = rt.db().read(usage_ledger.last_request_tokens, key_of(session))
     share = {"context_max": facts.window}
     if used is None or not facts.window:
         return share

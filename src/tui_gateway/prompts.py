@@ -115,7 +115,7 @@ def _standing(rt: Runtime, session: LiveSession, accepted: Accepted) -> Json:
         if row is not None and row["ended_at"] is not None:
             return {
                 **found,
-                "status": "steered" if row["reason"] == turn_ledger.FOLDED else row["state"],
+                "status": "steered" if row["reason"] == turn_ledger.MERGED else row["state"],
             }
     open_turns = engine.open_turns(live.conversation_id)
     is_first = bool(open_turns) and open_turns[0]["id"] == accepted.turn_id
@@ -153,7 +153,7 @@ def interrupt(rt: Runtime, session: LiveSession, *, cancels_queue: bool) -> None
 def _interrupt_first(rt: Runtime, session: LiveSession, turn_id: str) -> None:
     """Stop the turn that runs, or end the one that is about to; it may have made the session."""
     engine, conversation_id = rt.engine(), rt.live(session).conversation_id
-    makes_session = rt.db().read(turn_ledger.opens, turn_id)
+    makes_session = rt.db().read(turn_ledger.creates_session, turn_id)
     if not engine.interrupt_unstarted(turn_id, conversation_id, STOPPED):
         engine.interrupt(conversation_id)
     elif makes_session:

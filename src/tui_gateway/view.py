@@ -134,7 +134,7 @@ def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
 
 def stored(store: Store, name: str) -> str:
     """The session where a stored conversation is now: by id, title, or beginning of an id."""
-    found = store.read(titles.meant, name)
+    found = store.read(titles.resolve_name, name)
     if found is None:
         raise RpcError(
             NOT_STORED,

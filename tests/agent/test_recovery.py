@@ -309,17 +309,22 @@ def test_what_its_chat_took_along_is_left_to_the_conversation_that_it_is_in(
     store.create_session("s", "cli")
     said = {"role": "user", "content": "go"}
     delivery = InboundMessage("p", "c", "1", session_key="key")
-    moves = store.write(turns.accept, "s", said, delivery=delivery).turn_id
+    moves = store.write(turns.accept, "s", said, inbound=delivery).turn_id
     stays = store.write(turns.accept, "s", said).turn_id
     chat = make_chat(["here I am"], session_id="s")
     waiting = [row["id"] for row in recovery.unfinished(store, "s")]
     store.write(
-        chat_moves.succeed, Route("key"), "new", former="s", reason="why", opening=NewSession("p")
+        chat_moves.move_chat,
+        Route("key"),
+        "new",
+        former="s",
+        reason="why",
+        new_session=NewSession("p"),
     )
     told = [chat.agent.run_turn(turn_id) for turn_id in waiting]
     assert waiting == [moves, stays]
     assert [one["completed"] for one in told] == [False, True]
-    assert [row["id"] for row in store.read(turns.still_open)] == [moves]
+    assert [row["id"] for row in store.read(turns.all_open)] == [moves]
     assert len(chat.model.requests) == 1
 
 
@@ -358,7 +363,7 @@ def test_whoever_has_limits_leaves_the_message_of_another_person_to_its_platform
 ) -> None:
     store.create_session("s", "cli")
     said = {"role": "user", "content": "go"}
-    store.write(turns.accept, "s", said, delivery=InboundMessage("p", "c", "1", "{}"))
+    store.write(turns.accept, "s", said, inbound=InboundMessage("p", "c", "1", "{}"))
     guest = Permissions("p:guest", "guest", Scope("p", "guest"), is_private=True)
     chat = make_chat(["never"], session_id="s", permissions=guest)
     second = chat.agent.accept("and now?")

@@ -302,7 +302,7 @@ def test_a_conversation_that_is_being_answered_is_not_deleted(
     answered = talk.write(turn_ledger.accept, "20261101_100000_aaaaaa", said).turn_id
     talk.write(turn_ledger.start, answered)
     pieces = [OutboundPart("telegram", "1", text) for text in ("the reply", "and its end")]
-    talk.write(turn_ledger.finish, answered, "answered", pieces=pieces)
+    talk.write(turn_ledger.finish, answered, "answered", parts=pieces)
     deleted = shell.run("sessions delete 'Folder talk' -y")
     assert deleted == (
         "Deleted 1 conversation, with 1 unanswered message and 1 undelivered answer.\n"
@@ -563,7 +563,7 @@ def test_show_tells_what_happened_to_turns_that_were_not_answered(
     for text in ("good", "stopped", "broken", "open"):
         message = {"role": "user", "content": text}
         ids.append(
-            store.write(turn_ledger.accept, "s1", message, opening=NewSession("cli")).turn_id
+            store.write(turn_ledger.accept, "s1", message, new_session=NewSession("cli")).turn_id
         )
     for id_ in ids[:3]:
         store.write(turn_ledger.start, id_)

@@ -284,7 +284,7 @@ def _talk(store: SessionDB, access: Access, number: int, place: SessionSource | 
     fields = access.fields_of(place) if place else {}
     source = place.platform.value if place else "cli"
     said = {"role": "user", "content": f"the needle of {secret}"}
-    accepted = store.write(turns.accept, id_, said, opening=NewSession(source, fields))
+    accepted = store.write(turns.accept, id_, said, new_session=NewSession(source, fields))
     store.set_session_title(id_, f"about {secret}")
     question = Question(accepted.turn_id, "c", "approval", "terminal", f"Run {secret}?")
     return Talk(place, id_, secret, accepted.message_id, store.write(questions.ask, question)["id"])

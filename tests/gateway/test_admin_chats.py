@@ -25,7 +25,7 @@ def test_an_owner_hears_once_of_somebody_who_wants_to_be_let_in(world: World) ->
         assert "stranger" in told
         assert "on loopback" in told
         assert code.partition("code is ")[2][:8] not in told
-        inside.store.write(people.drop, "loopback", "stranger")
+        inside.store.write(people.delete_code, "loopback", "stranger")
         world.platform.say("s", "hello?", user="stranger")
         world.wait_for_replies("s", 2)
         world.platform.say("home", "anything else?")

@@ -26,7 +26,7 @@ def test_a_job_that_a_kill_cut_off_goes_on_beside_its_conversation(world: World)
         assert "looked up" not in world.replies("a")
         after.release()
         world.wait_for_text("a", "looked up")
-        eventually(lambda: inside.store.read(turns.still_open) == [], "the end of the turns")
+        eventually(lambda: inside.store.read(turns.all_open) == [], "the end of the turns")
 
 
 _DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
@@ -151,7 +151,7 @@ def test_stop_names_the_jobs_that_stop_all_stops(world: World) -> None:
         assert len(inside.services.turns.running()) == 2
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "⏹ Stopping. 2 background jobs were stopped.")
-        eventually(lambda: inside.store.read(turns.still_open) == [], "the end of the jobs")
+        eventually(lambda: inside.store.read(turns.all_open) == [], "the end of the jobs")
 
 
 def test_stop_leaves_the_jobs_beside_what_it_stops(world: World) -> None:
@@ -177,9 +177,9 @@ def test_new_stops_a_job_in_the_conversation_that_it_ends(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "/background look it up")
         assert beside.started.wait(_TIMEOUT_S)
-        (turn,) = inside.store.read(turns.still_open)
+        (turn,) = inside.store.read(turns.all_open)
         world.platform.say("a", f"/resume {turn['session_id']}")
         world.wait_for_text("a", "You are in")
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
-        assert inside.store.read(turns.still_open) == []
+        assert inside.store.read(turns.all_open) == []

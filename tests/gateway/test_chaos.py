@@ -64,7 +64,7 @@ def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
     here, there = Quiet(), Quiet()
     world.play(silence(here, after=begun), silence(there, after=begun))
     with Inside(world) as gateway:
-        (earlier,) = gateway.store.write(outbox.put, [OutboundPart("loopback", "a", "earlier")])
+        (earlier,) = gateway.store.write(outbox.add, [OutboundPart("loopback", "a", "earlier")])
         gateway.store.write(outbox.begin, earlier)  # it is on its way, for long
         world.platform.say("a", "one")
         assert here.started.wait(TIMEOUT_S)
@@ -178,7 +178,7 @@ def test_what_the_store_holds_open_is_seen(home: Home) -> None:
     with SessionDB(home.database) as store:
         store.create_session("s", "shown")
         turn = store.write(turns.accept, "s", {"role": "user", "content": asked[0].text("/")})
-        store.write(outbox.put, [OutboundPart("shown", "chat", "k0n1")])
+        store.write(outbox.add, [OutboundPart("shown", "chat", "k0n1")])
     found = Findings()
     verdict.of_store(home, asked, found)
     assert any("turns without an end" in one for one in found.wrong)

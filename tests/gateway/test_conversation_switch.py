@@ -268,10 +268,10 @@ def test_a_turn_that_new_stopped_does_not_go_on_after_a_crash(world: World) -> N
         assert quiet.started.wait(_TIMEOUT_S)
         gateway.kill()
     with SessionDB(world.home.database) as store:
-        (turn,) = store.read(turns.still_open)
+        (turn,) = store.read(turns.all_open)
         store.write(sessions.end_for_reset, turn["session_id"])
     with Inside(world) as inside:
-        eventually(lambda: inside.store.read(turns.still_open) == [])
+        eventually(lambda: inside.store.read(turns.all_open) == [])
         assert len(world.model.model_requests) == 1
 
 
@@ -284,7 +284,7 @@ def test_what_was_shown_of_a_turn_that_new_stopped_says_so_after_a_crash(world: 
         world.platform.say("a", "one")
         world.wait_for_text("a", "by now.")
         with SessionDB(world.home.database) as store:
-            (turn,) = store.read(turns.still_open)
+            (turn,) = store.read(turns.all_open)
             eventually(lambda: bool(store.read(partials.of_session, turn["session_id"])))
         gateway.kill()
     with SessionDB(world.home.database) as store:

@@ -218,7 +218,7 @@ def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
         world.wait_for_text("s", "You are in")
         world.platform.say("s", "hello again", user="stranger")
         world.wait_for_text("s", "You said: hello again")
-        assert [p.role for p in inside.store.read(people.everybody)] == ["guest"]
+        assert [p.role for p in inside.store.read(people.list_all)] == ["guest"]
 
 
 def test_a_stranger_whose_code_a_platform_fails_to_show_may_ask_again(

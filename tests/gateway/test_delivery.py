@@ -139,7 +139,7 @@ class _Post:
     def put(self, *texts: str, chat: str = "c", **more: str | None) -> list[int]:
         with clock.reading(lambda: self.now):
             pieces = [OutboundPart("fickle", chat, text, **more) for text in texts]  # type: ignore[arg-type]
-            return self.store.write(outbox.put, pieces)
+            return self.store.write(outbox.add, pieces)
 
     def reply(self, *texts: str) -> None:
         """A turn that ends with a reply of so many pieces."""
@@ -150,7 +150,7 @@ class _Post:
             pieces = [
                 OutboundPart("fickle", "c", text, key=f"turn:{turn}:{text}") for text in texts
             ]
-            self.store.write(turns.finish, turn, "answered", pieces=pieces)
+            self.store.write(turns.finish, turn, "answered", parts=pieces)
 
     def state(self, piece_id: int) -> tuple[str, str | None]:
         sql = "SELECT state, error FROM outbox WHERE id = ?"
@@ -481,7 +481,7 @@ def test_a_platform_that_was_off_for_days_still_gets_what_is_for_it(store: Sessi
 def test_what_waits_for_a_platform_that_is_off_holds_up_no_other(store: SessionDB) -> None:
     post = _Post(store)
     with clock.reading(lambda: post.now - 1):
-        store.write(outbox.put, [OutboundPart("off", f"c{number}", "x") for number in range(700)])
+        store.write(outbox.add, [OutboundPart("off", f"c{number}", "x") for number in range(700)])
     post.put("ours")
     post.rounds()
     assert post.adapter.texts == ["ours"]
@@ -525,7 +525,7 @@ class _Live:
     async def put(self, *texts: str, chat: str = "c") -> None:
         """As a turn does that ends."""
         pieces = [OutboundPart("fickle", chat, text) for text in texts]
-        await run_blocking(lambda: self.store.write(outbox.put, pieces))
+        await run_blocking(lambda: self.store.write(outbox.add, pieces))
         self.delivery.wake()
 
     async def rest_at_gate(self, number: int = 1) -> None:
@@ -598,7 +598,7 @@ def test_more_than_fit_at_once_are_all_sent(live: _Live) -> None:
     async def go() -> None:
         live.adapter.gate.clear()
         pieces = [OutboundPart("fickle", f"c{number}", str(number)) for number in range(200)]
-        await run_blocking(lambda: live.store.write(outbox.put, pieces))
+        await run_blocking(lambda: live.store.write(outbox.add, pieces))
         live.delivery.wake()
         await live.rest_at_gate(64)
         live.adapter.gate.set()
@@ -642,9 +642,9 @@ def _with_draft(post: _Post, message_id: str | None, **more: str | None) -> None
         post.store.write(turns.start, turn)
         post.store.write(drafts.begin, turn, "fickle", "c")
         if message_id is not None:
-            post.store.write(drafts.named, turn, message_id)
+            post.store.write(drafts.set_message_id, turn, message_id)
         piece = OutboundPart("fickle", "c", "the reply", key="k", **more)  # type: ignore[arg-type]
-        post.store.write(turns.finish, turn, "answered", pieces=[piece])
+        post.store.write(turns.finish, turn, "answered", parts=[piece])
 
 
 def test_a_draft_becomes_the_reply_by_its_last_edit(store: SessionDB) -> None:
@@ -712,7 +712,7 @@ def test_replies_keep_their_order_when_the_first_is_put_off(world: World) -> Non
 
 def test_what_another_process_puts_into_the_outbox_is_sent(world: World) -> None:
     with Inside(world), SessionDB(world.home.database) as other:
-        other.write(outbox.put, [OutboundPart("loopback", "a", "from elsewhere")])
+        other.write(outbox.add, [OutboundPart("loopback", "a", "from elsewhere")])
         assert world.wait_for_replies("a", 1) == ["from elsewhere"]
 
 

@@ -134,11 +134,11 @@ def test_our_own_words_are_quoted_once_a_shortening_took_them_away(world: World)
         world.platform.say("a", "which colour?")
         ours = _shown_id(inside, world, "green it is")
         (entry,) = inside.runner.session_store.list_sessions()
-        assert inside.store.read(outbox.is_seen, entry.session_id, "a", ours)
-        assert not inside.store.read(outbox.is_seen, entry.session_id, "b", ours)
+        assert inside.store.read(outbox.is_in_context, entry.session_id, "a", ours)
+        assert not inside.store.read(outbox.is_in_context, entry.session_id, "b", ours)
         (first, *_) = inside.store.get_messages_as_conversation(entry.session_id)
         inside.store.write(messages.rewind, entry.session_id, first["id"])
-        assert not inside.store.read(outbox.is_seen, entry.session_id, "a", ours)
+        assert not inside.store.read(outbox.is_in_context, entry.session_id, "a", ours)
 
 
 # -- who speaks --------------------------------------------------------------------------------------

@@ -292,7 +292,7 @@ def test_an_answer_that_a_terminal_gives_beside_the_gateway_is_sent_at_once(worl
             for text in ("two", "three"):
                 world.platform.say("a", text)
             eventually(lambda: len(inside.open_turns()) == 2)
-            turn, _ = store.read(turns.still_open)
+            turn, _ = store.read(turns.all_open)
             store.write(turns.start, turn["id"])
             said = {"role": "assistant", "content": "said elsewhere"}
             store.write(turns.finish, turn["id"], "answered", message=said)
@@ -316,7 +316,7 @@ def test_an_answer_that_a_terminal_gave_is_sent_before_what_came_after_it_is_ans
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         gateway.kill()
     with SessionDB(world.home.database) as store:
-        first, _ = store.read(turns.still_open)
+        first, _ = store.read(turns.all_open)
         said = {"role": "assistant", "content": "said elsewhere"}
         store.write(turns.finish, first["id"], "answered", message=said)
     with Process(world) as gateway:
@@ -352,7 +352,7 @@ def test_what_somebody_else_answered_while_we_did_is_what_the_chat_gets(world: W
     with Inside(world) as inside:
         world.platform.say("a", "one")
         assert quiet.started.wait(20)
-        (turn,) = inside.store.read(turns.still_open)
+        (turn,) = inside.store.read(turns.all_open)
         said = {"role": "assistant", "content": "said elsewhere"}
         inside.store.write(turns.finish, turn["id"], "answered", message=said)
         quiet.release()

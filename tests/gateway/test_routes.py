@@ -540,7 +540,9 @@ def test_the_route_of_a_new_chat_can_be_left_to_its_first_message(
     assert routes.get_or_create_session(_source()) is entry
     route = routes.unsaved_route(entry.session_key)
     opening = NewSession("telegram", route=route)
-    db.write(turns.accept, entry.session_id, {"role": "user", "content": "hello"}, opening=opening)
+    db.write(
+        turns.accept, entry.session_id, {"role": "user", "content": "hello"}, new_session=opening
+    )
     routes.saved(entry.session_key)
     assert routes.unsaved_route(entry.session_key) is None
     again = _routes(db, home)

@@ -176,15 +176,17 @@ def _leave_things_undone(home: Home) -> None:
     with SessionDB(home.create().database) as store:
         said = {"role": "user", "content": "hello"}
         delivery = InboundMessage("loopback", "a", "m1")
-        store.write(turns.accept, "s", said, delivery=delivery, opening=NewSession("loopback", {}))
+        store.write(
+            turns.accept, "s", said, inbound=delivery, new_session=NewSession("loopback", {})
+        )
         first, _, _ = store.write(
-            outbox.put, [OutboundPart("loopback", "a", text) for text in "123"]
+            outbox.add, [OutboundPart("loopback", "a", text) for text in "123"]
         )
         store.write(outbox.begin, first)
         store.write(outbox.retry, first, "There is no connection.", due_at=time.time() + 3600)
         for number, chat in enumerate("wxyz"):
             store.write(
-                outbox.put, [OutboundPart("loopback", chat, "no", failure=f"Blocked {number}.")]
+                outbox.add, [OutboundPart("loopback", chat, "no", failure=f"Blocked {number}.")]
             )
 
 

@@ -272,7 +272,7 @@ def test_so_does_one_whose_turn_went_on_before_its_platform_was_there(world: Wor
 def test_a_draft_whose_turn_was_stopped_right_before_a_kill_loses_its_cursor(world: World) -> None:
     _kill_while_a_draft_is_shown(world)
     with SessionDB(world.home.database) as store:
-        (turn,) = store.read(turns.still_open)
+        (turn,) = store.read(turns.all_open)
         store.write(turns.finish, turn["id"], "interrupted", reason="stopped by the user")
     with Inside(world) as inside:
         world.platform.wait_for("a", lambda shown: shown[0].text == "⏹ Stopped.")

@@ -9,7 +9,7 @@ from gateway.platforms.base import MessageEvent, Receipt
 from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from hermes_state.ledger import inbox, outbox, turns
-from hermes_state.ledger.turns import MOST_ATTEMPTS
+from hermes_state.ledger.turns import MAX_ATTEMPTS
 from hermes_state.values import Accepted
 from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import disk_full_at, eventually
@@ -241,7 +241,7 @@ def test_a_turn_is_not_given_up_because_the_disk_is_full_for_long(
     with Inside(world) as inside:
         with disk_full_at(inside.store, "INSERT ON outbox"):
             world.platform.say("a", "one")
-            eventually(lambda: len(world.model.model_requests) > MOST_ATTEMPTS + 1)
+            eventually(lambda: len(world.model.model_requests) > MAX_ATTEMPTS + 1)
         assert "You said: one" in world.wait_for_replies("a", 1)[0]
 
 

@@ -40,7 +40,7 @@ def test_a_prompt_that_meets_a_new_conversation_is_refused_or_told_its_end(
             assert "has to wait" in str(refused)
     client.event("session.info", running=False)
     with world.store() as store:
-        assert store.read(turns.still_open) == []
+        assert store.read(turns.all_open) == []
 
 
 def test_a_server_that_ends_waits_for_the_end_of_what_a_command_left(

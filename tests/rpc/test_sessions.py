@@ -232,7 +232,7 @@ def test_a_prompt_of_a_process_that_was_killed_is_listed_as_pending_at_once(
             turns.accept, "left", {"role": "user", "content": "and then?"}
         ).turn_id
         holder = f"{os.uname().nodename}:{2**22 + 1}:1:1"  # no process has this number
-        assert store.write(turns.take, turn_id, "left", holder) is not None
+        assert store.write(turns.claim, turn_id, "left", holder) is not None
     [row] = client.call("session.list")["sessions"]
     assert row["pending"] == 1
 

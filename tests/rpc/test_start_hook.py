@@ -72,7 +72,7 @@ def test_a_first_prompt_of_a_process_that_is_gone_begins_its_conversation(
     with world.store() as store:
         said = {"role": "user", "content": "anybody?"}
         store.write(
-            turns.accept, "left", said, opening=NewSession("tui", {"cwd": str(world.workspace)})
+            turns.accept, "left", said, new_session=NewSession("tui", {"cwd": str(world.workspace)})
         )
     client.call("session.resume", session_id="left")
     client.event("message.complete", text="here I am")

@@ -52,8 +52,8 @@ def test_what_every_message_asks_of_the_store_is_parsed_once(tmp_path: Path) -> 
             for position in range(2):
                 delivery = InboundMessage("chat", f"room{number}", f"{number}.{position}")
                 message = {"role": "user", "content": "hello"}
-                accepted = store.write(turns.accept, f"s{number}", message, delivery=delivery)
-                taken = store.write(turns.take, accepted.turn_id, f"s{number}", "me")
+                accepted = store.write(turns.accept, f"s{number}", message, inbound=delivery)
+                taken = store.write(turns.claim, accepted.turn_id, f"s{number}", "me")
                 assert taken is not None
                 store.write(
                     turns.finish,
@@ -61,7 +61,7 @@ def test_what_every_message_asks_of_the_store_is_parsed_once(tmp_path: Path) -> 
                     "answered",
                     message={"role": "assistant", "content": "hi"},
                     lease=taken.lease,
-                    pieces=[OutboundPart("chat", f"room{number}", "hi")],
+                    parts=[OutboundPart("chat", f"room{number}", "hi")],
                 )
                 for row in store.read(outbox.due):
                     store.write(outbox.begin, row["id"])

@@ -82,7 +82,7 @@ def test_a_write_that_reads_the_bad_row_succeeds(store: SessionDB) -> None:
 
 def test_a_write_that_returns_the_bad_row_succeeds(path: Path) -> None:
     with SessionDB(path) as store:
-        (piece,) = store.write(outbox.put, [OutboundPart("telegram", "1", "text")])
+        (piece,) = store.write(outbox.add, [OutboundPart("telegram", "1", "text")])
     damage(path, "outbox", "content")
     with SessionDB(path) as store:
         assert store.write(outbox.begin, piece)["content"] == SHOWN

@@ -306,7 +306,7 @@ def _turn(world: World) -> None:
     effect = db.read(effects.of_turn, turn_id)[0]["id"]
     db.write(effects.start, effect)
     db.write(effects.done, effect, {"role": "tool", "content": "seen"})
-    db.write(partials.keep, turn_id, "half")
+    db.write(partials.save, turn_id, "half")
     db.write(usage.record, world.here, Spent("m", "p", 1, 2, 3, 4, 5, 0.5), turn_id=turn_id)
     db.write(turns.finish, turn_id, "interrupted")
 

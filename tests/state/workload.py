@@ -107,7 +107,7 @@ def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> I
 def _answer_and_deliver(store: SessionDB, name: str, turn_id: str, lease: Lease) -> Iterator[None]:
     pieces = [OutboundPart("chat", f"{name}:room", f"{name}: piece {n}") for n in range(2)]
     answer = {"role": "assistant", "content": f"{name}: answer"}
-    store.write(turns.finish, turn_id, "answered", message=answer, pieces=pieces, lease=lease)
+    store.write(turns.finish, turn_id, "answered", message=answer, parts=pieces, lease=lease)
     yield
     one, two = (piece["id"] for piece in store.read(outbox.of_turn, turn_id))
     store.write(outbox.begin, one)
@@ -177,7 +177,7 @@ def _let_in_and_out(store: SessionDB, name: str) -> Iterator[None]:
     """Two strangers, a wrong code and a right one; who was let in is put out again."""
     platform = f"{name}:chat"
     for user_id in ("1", "2"):
-        store.write(people.ask, Stranger(platform, user_id, "room"), f"CODE {user_id}")
+        store.write(people.add_stranger, Stranger(platform, user_id, "room"), f"CODE {user_id}")
         yield
     store.write(people.redeem, "WRONG", "terminal", platform=platform)
     yield
@@ -192,7 +192,7 @@ def _accept(store: SessionDB, name: str, chat: str, which: str) -> Accepted:
         turns.accept,
         chat,
         {"role": "user", "content": f"{name}: {which} question"},
-        delivery=InboundMessage("chat", f"{name}:room", which),
+        inbound=InboundMessage("chat", f"{name}:room", which),
         idempotency_key=f"{name}:{which}",
     )
 

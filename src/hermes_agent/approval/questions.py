@@ -36,7 +36,7 @@ class Asker:
         """Store a question, or find the one this call asked before a restart."""
         row = self._store.write(questions.ask, question)
         if row["state"] == "pending" and not self.can_ask:
-            self._store.write(questions.withdraw, row["id"])
+            self._store.write(questions.cancel, row["id"])
             raise _nobody_here(question)
         return row
 
@@ -61,13 +61,13 @@ class Asker:
         try:
             while row["state"] == "pending":
                 if clock.now() > row["asked_at"] + self._timeout_s:
-                    self._store.write(questions.withdraw, row["id"])
+                    self._store.write(questions.cancel, row["id"])
                 else:
                     stop.wait(_LOOK_AGAIN_S)
                 row = self._store.read(questions.fetch, row["id"])
         except Interrupted:
             if not stop.is_suspended:  # else it is asked again, and may have been answered by then
-                self._store.write(questions.withdraw, row["id"])
+                self._store.write(questions.cancel, row["id"])
                 report(QuestionWithdrawn(row["id"]))
             raise
         return row

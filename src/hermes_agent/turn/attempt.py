@@ -15,7 +15,7 @@ from hermes_core.errors import (
     failure_text,
 )
 from hermes_state.ledger import messages, turns
-from hermes_state.ledger.turns import MOST_ATTEMPTS
+from hermes_state.ledger.turns import MAX_ATTEMPTS
 from hermes_state.store import Store
 from hermes_state.values import ClaimedTurn
 
@@ -58,7 +58,7 @@ class Attempt:
     def run(self) -> Outcome:
         """Run the turn. Raises LeaseLostError; any other fault ends the turn with a notice."""
         try:
-            if self._claimed.attempt > MOST_ATTEMPTS:
+            if self._claimed.attempt > MAX_ATTEMPTS:
                 return self._give_up()
             return self._run_loop()
         except LeaseLostError:
@@ -86,7 +86,7 @@ class Attempt:
 
     def _give_up(self) -> Outcome:
         reason = (
-            f"This message was tried {MOST_ATTEMPTS} times and the process ended each time."
+            f"This message was tried {MAX_ATTEMPTS} times and the process ended each time."
             " It was given up; send it again to try once more."
         )
         return self._fail(Outcome("failed", "", reason, "attempts"))
@@ -100,7 +100,7 @@ class Attempt:
             turn.id,
             "failed",
             reason=outcome.reason,
-            pieces=context.deliver(turn.id, outcome),
+            parts=context.deliver(turn.id, outcome),
             settled=[call.settled for call in calls],
             lease=turn.lease,
         )

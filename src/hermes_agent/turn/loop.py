@@ -129,7 +129,7 @@ class Loop:
         """Store the messages that were sent to the running turn."""
         for text, queued_turn in self._context.take_steers():
             if queued_turn is not None:
-                message_id = self._store.write(turns.fold, queued_turn, self._turn.id)
+                message_id = self._store.write(turns.merge, queued_turn, self._turn.id)
             else:
                 message_id = self._store.write(
                     messages.append,
@@ -252,7 +252,7 @@ class Loop:
     def _store_partial(self, text: str) -> None:
         """Store the reply so far; a store that cannot be written now does not end the turn."""
         try:
-            self._store.write(partials.keep, self._turn.id, text, self._turn.lease)
+            self._store.write(partials.save, self._turn.id, text, self._turn.lease)
         except StoreError as error:
             logger.warning("turn %s: could not store its partial reply: %s", self._turn.id, error)
 
@@ -313,7 +313,7 @@ class Loop:
             self._turn.id,
             "answered",
             message=_assistant(reply),
-            pieces=self._context.deliver(self._turn.id, outcome),
+            parts=self._context.deliver(self._turn.id, outcome),
             lease=self._turn.lease,
             receipt=receipt,
         )
@@ -330,7 +330,7 @@ class Loop:
             "interrupted",
             message=message,
             reason="stopped by the user",
-            pieces=self._context.deliver(self._turn.id, outcome),
+            parts=self._context.deliver(self._turn.id, outcome),
             settled=[call.settled for call in calls],
             lease=self._turn.lease,
         )
@@ -347,7 +347,7 @@ class Loop:
             "failed",
             message=message,
             reason=reason,
-            pieces=self._context.deliver(self._turn.id, outcome),
+            parts=self._context.deliver(self._turn.id, outcome),
             lease=self._turn.lease,
         )
         return self._ended(outcome)

@@ -174,7 +174,7 @@ class ConversationRunner:
             if attempt.is_unstored:
                 self._unstored = turn_id
             if outcome.status == "suspended":
-                self._store.write(turns.put_off, turn_id, claimed.lease)
+                self._store.write(turns.suspend, turn_id, claimed.lease)
             return attempt, outcome
 
 

@@ -53,7 +53,7 @@ def _status(app: App) -> dict[str, Any]:
     with app.store(read_only=app.home.database.exists()) as store:
         pending = store.read(outbox.waiting)
         failed = store.read(outbox.failed, since=clock.now() - _FAILURES_PERIOD_S)
-        unfinished = [t for t in store.read(turns.still_open) if store.read(inbox.of_turn, t["id"])]
+        unfinished = [t for t in store.read(turns.all_open) if store.read(inbox.of_turn, t["id"])]
     return {
         "pid": status.get_running_pid(),
         "state": runtime.get("gateway_state"),

@@ -325,7 +325,7 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
 
 def _lost_with(store: SessionDB, doomed: Collection[str]) -> str:
     """Describe the unanswered messages and undelivered replies in these sessions."""
-    unanswered = sum(turn["session_id"] in doomed for turn in store.read(turn_ledger.still_open))
+    unanswered = sum(turn["session_id"] in doomed for turn in store.read(turn_ledger.all_open))
     turn_ids = {part["turn_id"] for part in store.read(outbox.waiting) if part["turn_id"]}
     unsent = sum(
         (store.read(turn_ledger.find, turn_id) or {}).get("session_id") in doomed
@@ -440,7 +440,7 @@ def stats(app: App) -> None:
 
 def chosen(store: SessionDB, text: str) -> str:
     """Return the session with this id, title, or beginning of an id."""
-    found = store.read(titles.meant, text)
+    found = store.read(titles.resolve_name, text)
     return found if found is not None else _not_found(store, text)
 
 

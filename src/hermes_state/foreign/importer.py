@@ -22,7 +22,7 @@ from hermes_state.foreign.plan import Plan
 from hermes_state.foreign.rows import Originals, Session, Spending
 from hermes_state.foreign.source import Head, Source
 from hermes_state.ledger import sessions, titles
-from hermes_state.ledger.records import encode, insert_message, note_import
+from hermes_state.ledger.records import encode, insert_message, mark_out_of_order
 from hermes_state.store import Transactional, Tx
 from hermes_state.values import Row, Spent
 
@@ -262,7 +262,7 @@ class _Taking:
             f"INSERT INTO sessions ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
             *tuple(row.values()),
         )
-        title = titles.fitting(tx, head.id, wanted)
+        title = titles.valid_title(tx, head.id, wanted)
         sessions.change(tx, head.id, title=title)
         detached = not self._link(tx, head.id)
         messages = self._source.messages(head.id)
@@ -291,7 +291,7 @@ class _Taking:
 
         Returns those that cannot be imported, by their ids there.
         """
-        note_import(tx)
+        mark_out_of_order(tx)
         left: dict[int, Left] = {}
         for position, row in enumerate(messages[first:], first):
             try:
@@ -313,7 +313,7 @@ class _Taking:
         title = present["title"]
         if wanted != given[0] and title == given[1]:
             sessions.change(tx, head.id, title=None)
-            title = titles.fitting(tx, head.id, wanted)
+            title = titles.valid_title(tx, head.id, wanted)
         found = foreign_rows.session(self._source.session(head.id), head.active_at)
         sessions.change(tx, head.id, **{**found.columns, "title": title})
         left_before = [] if mark is None else mark.left

@@ -1,9 +1,9 @@
-"""Limits that hold across a crash: what a model call may cost is set aside before it is made.
+"""Enforce spending limits across crashes by reserving the cost of a model call before it starts.
 
 open → settled
 A reservation is checked against the limits and written in one transaction, so that two processes cannot
-both take the last cent. One that stays open counts in full: the provider may have charged for it.
-Where neither tokens nor money are limited nothing is set aside; what was spent is noted settled.
+both spend the last cent. An open reservation counts in full, since the provider may have charged for it.
+Without a limit on tokens or money, nothing is reserved and the row is written as settled.
 """
 
 from hermes_state.ledger import usage
@@ -21,9 +21,9 @@ def reserve(
     task: str = "",
     account: str | None = None,
 ) -> Reservation:
-    """Set aside what a call may cost; raises BudgetSpent, which says which limit is reached.
+    """Reserve the maximum cost of a call; raise BudgetSpent, which names the limit that is reached.
 
-    Steps and time are the turn's own; tokens and money are those of the account, another turn if given.
+    Steps and time count per turn; tokens and money count per account, which may be another turn.
     """
     for limit, amount in used(tx, turn_id, limits, account):
         limit.check(amount, estimate, task)
@@ -43,7 +43,7 @@ def reserve(
 def used(
     tx: Tx, turn_id: str, limits: Limits, account: str | None = None
 ) -> list[tuple[Limit, float]]:
-    """Return each limit with what is used of it already."""
+    """Return each limit with the amount used so far."""
     turn = of_turn(tx, turn_id, account)
     return [(limit, _used(tx, limit, turn, limits.person)) for limit in limits.all]
 
@@ -55,7 +55,7 @@ def _used(tx: Tx, limit: Limit, turn: Row, person: str) -> float:
 
 
 def today_usd(tx: Tx, person: str | None = None) -> float:
-    """Sum what was spent or set aside today (UTC), by everybody or by one person."""
+    """Sum the money spent or reserved today (UTC), by all or by one person."""
     terms, values = ("", ()) if person is None else (" AND person = ?", (person,))
     midnight = tx.now // _DAY_S * _DAY_S
     return tx.value(
@@ -66,7 +66,7 @@ def today_usd(tx: Tx, person: str | None = None) -> float:
 
 
 def settle(tx: Tx, turn_id: str, session_id: str, receipt: Receipt) -> None:
-    """Replace what was set aside by what was spent, and book it."""
+    """Replace a reservation by the actual cost and record the usage."""
     (id_, elapsed_s, account, person), spent, task = receipt
     tokens = spent.input_tokens + spent.output_tokens
     if id_ is None:
@@ -87,7 +87,7 @@ def settle(tx: Tx, turn_id: str, session_id: str, receipt: Receipt) -> None:
 
 @one_statement
 def of_turn(tx: Tx, turn_id: str, account: str | None = None) -> Row:
-    """Steps and working time of a turn; tokens and money that its account has taken or set aside."""
+    """Return the steps and working time of a turn, and the tokens and money of its account."""
     return tx.rows(
         "SELECT coalesce(sum(CASE WHEN task = '' AND turn_id = ?1 THEN 1 END), 0) AS steps,"
         " coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost_usd), 0.0) AS cost_usd,"

@@ -1,7 +1,7 @@
-"""Succession: a chat leaves a conversation for another one, and what waits there unanswered goes along.
+"""Move a chat to another conversation, together with its queued turns, in one transaction.
 
-All of it is one change. Whoever looks, before or after a crash, finds a message that was accepted in the
-conversation that its chat is in, and nothing that would still begin in one that is over.
+Before and after a crash, an accepted message is in the conversation of its chat, and no queued turn is
+in a conversation that has ended.
 """
 
 from collections.abc import Sequence
@@ -10,42 +10,41 @@ from hermes_state.ledger import routes, sessions, turns
 from hermes_state.store import Tx
 from hermes_state.values import NewSession, Route, Row
 
-PASSED_ON = "its chat was passed on to somebody else"
+NEW_OWNER = "its chat was passed on to somebody else"
 
 
-def succeed(
+def move_chat(
     tx: Tx,
     route: Route,
     session_id: str,
     *,
     former: str,
     reason: str,
-    opening: NewSession,
-    is_passed_on: bool = False,
+    new_session: NewSession,
+    has_new_owner: bool = False,
 ) -> dict[str, int]:
-    """Have a chat go on in another session; returns the turns that went along, each with its message
-    there.
+    """Move a chat to another session; return the new message ids of the moved turns.
 
-    The former conversation ends for this reason, unless other chats are in it. The session is made when
-    something goes along and it is not there yet; else its first message makes it. Of a chat that is
-    passed on to somebody else nothing goes along: what waits there is for nobody any more.
+    The former conversation ends for `reason`, unless other chats are in it. The session is created if
+    there are turns to move; otherwise its first message creates it. With `has_new_owner`, the queued
+    turns are cancelled, since the person who sent them has left.
     """
     if not routes.keys_of(tx, former, route.scope) - {route.session_key}:
         sessions.end_for_reset(tx, former, reason)
-    waiting = _waiting(tx, former, route.session_key)
-    if is_passed_on:
-        for turn in waiting:
-            turns.withdraw(tx, turn["id"], PASSED_ON)
-        waiting = list[Row]()
-    if waiting and sessions.find(tx, session_id) is None:
-        turns.begin(tx, session_id, opening)
-    moved = {turn["id"]: turns.say_again(tx, turn, session_id) for turn in waiting}
+    queued = _queued(tx, former, route.session_key)
+    if has_new_owner:
+        for turn in queued:
+            turns.cancel(tx, turn["id"], NEW_OWNER)
+        queued = list[Row]()
+    if queued and sessions.find(tx, session_id) is None:
+        turns.create_session(tx, session_id, new_session)
+    moved = {turn["id"]: turns.requeue(tx, turn, session_id) for turn in queued}
     routes.save(tx, route, session_id)
     return moved
 
 
-def _waiting(tx: Tx, session_id: str, session_key: str) -> Sequence[Row]:
-    """The turns of a conversation that came from a chat and have not begun, in their order."""
+def _queued(tx: Tx, session_id: str, session_key: str) -> Sequence[Row]:
+    """Return the queued turns of a conversation that came from a chat, in order."""
     return tx.rows(
         "SELECT turns.* FROM turns JOIN inbox ON inbox.turn_id = turns.id"
         " WHERE turns.state = 'accepted' AND inbox.session_key = ?"

@@ -1,4 +1,4 @@
-"""The ledger of tool calls: after a crash each is known as done, as not begun, or as unknown.
+"""Store tool calls, so that after a crash each is known as done, not started, or unknown.
 
 intended → started → done | unknown        intended → cancelled
 A read-only call may be started again after a crash (started → started); any other may not.
@@ -16,7 +16,7 @@ from hermes_state.values import Call, Lease, Row
 
 
 def intend(tx: Tx, turn_id: str, step_message_id: int, call: Call) -> int:
-    """Note a call that is going to be made."""
+    """Record a call before it starts."""
     return tx.value(
         "INSERT INTO effects (turn_id, step_message_id, tool_call_id, tool_name, arguments,"
         " read_only, intended_at) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
@@ -28,7 +28,7 @@ def intend(tx: Tx, turn_id: str, step_message_id: int, call: Call) -> int:
 
 
 def start(tx: Tx, effect_id: int, lease: Lease | None = None) -> None:
-    """Note that a call is being made; from here on a crash leaves it unknown."""
+    """Record that a call has started; a crash from here on leaves it unknown."""
     leases.check(tx, lease)
     _fetch(tx, effect_id)
     tx.run("UPDATE effects SET state = 'started', started_at = ? WHERE id = ?", tx.now, effect_id)
@@ -41,7 +41,7 @@ def settle(
     result: Mapping[str, Any] | None,
     lease: Lease | None = None,
 ) -> int | None:
-    """End a call as done, unknown or cancelled, together with the message that tells the model."""
+    """End a call as done, unknown or cancelled, together with its result message."""
     leases.check(tx, lease)
     effect = _fetch(tx, effect_id)
     message_id = None
@@ -71,7 +71,7 @@ def done(tx: Tx, effect_id: int, result: Mapping[str, Any], lease: Lease | None 
 def unknown(
     tx: Tx, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
 ) -> int | None:
-    """End a call whose end nobody saw."""
+    """End a call whose outcome is unknown."""
     return settle(tx, effect_id, "unknown", result, lease)
 
 
@@ -83,7 +83,7 @@ def cancel(
 
 
 def close_open(tx: Tx, turn_id: str) -> None:
-    """What a turn leaves open when it ends: not begun is cancelled, begun is unknown."""
+    """Cancel the calls of a turn that have not started, and mark those that have as unknown."""
     tx.run(
         "UPDATE effects SET ended_at = ?,"
         " state = CASE state WHEN 'intended' THEN 'cancelled' ELSE 'unknown' END"
@@ -95,7 +95,7 @@ def close_open(tx: Tx, turn_id: str) -> None:
 
 @one_statement
 def of_turn(tx: Tx, turn_id: str) -> list[Row]:
-    """The calls of a turn in the order they were intended."""
+    """Return the calls of a turn in the order in which they were recorded."""
     return tx.rows("SELECT * FROM effects WHERE turn_id = ? ORDER BY id", turn_id)
 
 

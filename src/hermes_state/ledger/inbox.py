@@ -1,4 +1,4 @@
-"""What platforms delivered, each message once, and what became of it.
+"""Store inbound messages, each once, with their outcome.
 
 received (no outcome) → turn | command | ignored, once.
 """
@@ -7,82 +7,80 @@ from hermes_state.store import Tx, one_statement
 from hermes_state.values import InboundMessage, Outcome, Row
 
 
-def receive(tx: Tx, delivery: InboundMessage) -> bool:
-    """Note a delivery; False when it was noted before."""
+def receive(tx: Tx, inbound: InboundMessage) -> bool:
+    """Store an inbound message; return False when it is stored already."""
     changed = tx.run(
         "INSERT INTO inbox (platform, chat_id, message_id, payload, session_key, edits, received_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (platform, chat_id, message_id) DO NOTHING",
-        *delivery[:6],
+        *inbound[:6],
         tx.now,
     )
     if changed:
-        _insert_parts(tx, delivery)
+        _insert_parts(tx, inbound)
     return changed > 0
 
 
-def _insert_parts(tx: Tx, delivery: InboundMessage) -> None:
-    for part in delivery.parts:
+def _insert_parts(tx: Tx, inbound: InboundMessage) -> None:
+    for part in inbound.parts:
         tx.run(
             "INSERT INTO inbox_parts (platform, chat_id, message_id, part_id) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (platform, chat_id, part_id, message_id) DO NOTHING",
-            *delivery.key,
+            *inbound.key,
             part,
         )
 
 
-def settle(tx: Tx, delivery: InboundMessage, outcome: Outcome, turn_id: str | None = None) -> None:
-    """Say what became of a delivery; this can be said once."""
+def settle(tx: Tx, inbound: InboundMessage, outcome: Outcome, turn_id: str | None = None) -> None:
+    """Set the outcome of an inbound message; the database refuses to change it later."""
     tx.run(
         "UPDATE inbox SET outcome = ?, turn_id = ?, settled_at = ?"
         " WHERE platform = ? AND chat_id = ? AND message_id = ?",
         outcome,
         turn_id,
         tx.now,
-        *delivery.key,
+        *inbound.key,
     )
 
 
-def make_turn(tx: Tx, delivery: InboundMessage, turn_id: str) -> None:
-    """Note a delivery, if it was not noted before, as one that has become a turn."""
+def make_turn(tx: Tx, inbound: InboundMessage, turn_id: str) -> None:
+    """Store an inbound message, if it is new, with the turn that it became."""
     now = tx.now
     tx.run(
         "INSERT INTO inbox (platform, chat_id, message_id, payload, session_key, edits, outcome,"
         " turn_id, received_at, settled_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'turn', ?7, ?8, ?8)"
         " ON CONFLICT (platform, chat_id, message_id) DO UPDATE SET outcome = excluded.outcome,"
         " turn_id = excluded.turn_id, settled_at = excluded.settled_at",
-        *delivery[:6],
+        *inbound[:6],
         turn_id,
         now,
     )
-    _insert_parts(tx, delivery)
+    _insert_parts(tx, inbound)
 
 
 @one_statement
-def find(tx: Tx, delivery: InboundMessage) -> Row | None:
-    """What is known of a delivery."""
+def find(tx: Tx, inbound: InboundMessage) -> Row | None:
+    """Return an inbound message, or None."""
     return tx.row(
-        "SELECT * FROM inbox WHERE platform = ? AND chat_id = ? AND message_id = ?", *delivery.key
+        "SELECT * FROM inbox WHERE platform = ? AND chat_id = ? AND message_id = ?", *inbound.key
     )
 
 
-def versions(tx: Tx, delivery: InboundMessage) -> list[Row]:
-    """The message of this name, and what says of itself that it is a new version of it (`edits`) or has
-    it as one of its `parts`; the oldest first.
-    """
+def versions(tx: Tx, inbound: InboundMessage) -> list[Row]:
+    """Return a message, its new versions (`edits`) and those that include it as a part, oldest first."""
     return tx.rows(
         "SELECT * FROM inbox WHERE platform = ?1 AND chat_id = ?2 AND (message_id = ?3"
         " OR edits = ?3 OR message_id IN (SELECT message_id FROM inbox_parts"
         " WHERE platform = ?1 AND chat_id = ?2 AND part_id = ?3)) ORDER BY received_at",
-        *delivery.key,
+        *inbound.key,
     )
 
 
 def unsettled(tx: Tx) -> list[Row]:
-    """Deliveries nobody has decided about yet, oldest first."""
+    """Return the inbound messages without an outcome, oldest first."""
     return tx.rows("SELECT * FROM inbox WHERE outcome IS NULL ORDER BY received_at")
 
 
 @one_statement
 def of_turn(tx: Tx, turn_id: str) -> Row | None:
-    """The delivery that a turn answers, or None when it came from no platform."""
+    """Return the inbound message of a turn, or None when the turn did not come from a platform."""
     return tx.row("SELECT * FROM inbox WHERE turn_id = ?", turn_id)

@@ -1,7 +1,7 @@
-"""Who may run a conversation: one holder at a time, told apart by a token that only grows.
+"""Leases: one holder at a time may run a conversation, identified by a growing fencing token.
 
-States: free → held → (renewed)* → released or expired → held by somebody else with a higher token.
-Every commit of a turn calls `check`, so a holder that slept through its expiry writes nothing.
+States: free → held → (renewed)* → released or expired → held by another process with a higher token.
+Every commit of a turn calls `check`, so a holder whose lease has passed to another writes nothing.
 """
 
 from hermes_core.errors import LeaseLostError
@@ -13,7 +13,7 @@ from hermes_state.values import DEFAULT_TTL_S, Lease
 def acquire(
     tx: Tx, conversation_id: str, holder: str, ttl_s: float = DEFAULT_TTL_S
 ) -> Lease | None:
-    """Take the lease when it is free, expired or already ours; None when somebody else has it."""
+    """Acquire a lease that is free, expired or ours; return None when another process holds it."""
     now = tx.now
     token = tx.value(
         "INSERT INTO leases (conversation_id, holder, token, expires_at) VALUES (?1, ?2, 1, ?3)"
@@ -35,7 +35,7 @@ def take_over(
     holder: str,
     ttl_s: float = DEFAULT_TTL_S,
 ) -> Lease | None:
-    """Take the lease from a holder that is known to be gone, before it expires."""
+    """Acquire the lease of a holder that is known to be dead, before it expires."""
     tx.run(
         "UPDATE leases SET expires_at = 0 WHERE conversation_id = ? AND holder = ?",
         conversation_id,
@@ -45,9 +45,7 @@ def take_over(
 
 
 def renew(tx: Tx, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> None:
-    """Keep the lease for longer, unless it was given back; raises LeaseLostError when it has passed to
-    somebody else.
-    """
+    """Extend the lease unless it was released; raise LeaseLostError when another process holds it."""
     check(tx, lease)
     tx.run(
         "UPDATE leases SET expires_at = ? WHERE conversation_id = ? AND expires_at > 0",
@@ -58,7 +56,7 @@ def renew(tx: Tx, lease: Lease, ttl_s: float = DEFAULT_TTL_S) -> None:
 
 
 def release(tx: Tx, lease: Lease) -> bool:
-    """Give the lease back; False when somebody else has it. The row stays, for the next token."""
+    """Release the lease, keeping its token; return False when another process holds it."""
     released = tx.run(
         "UPDATE leases SET expires_at = 0 WHERE conversation_id = ? AND token = ?",
         lease.conversation_id,
@@ -68,7 +66,7 @@ def release(tx: Tx, lease: Lease) -> bool:
 
 
 def give_back(tx: Tx, lease: Lease | None) -> None:
-    """Release a lease with the last write under it; refuses as `check` does."""
+    """Release the lease in the last write under it; raise LeaseLostError as `check` does."""
     if lease is None:
         return
     released = release(tx, lease)
@@ -77,7 +75,7 @@ def give_back(tx: Tx, lease: Lease | None) -> None:
 
 
 def check(tx: Tx, lease: Lease | None) -> None:
-    """Refuse to go on when somebody has taken the lease since; with no lease there is no check."""
+    """Raise LeaseLostError when another process has acquired the lease; without a lease, do nothing."""
     if lease is None:
         return
     token = tx.value("SELECT token FROM leases WHERE conversation_id = ?", lease.conversation_id)
@@ -87,14 +85,14 @@ def check(tx: Tx, lease: Lease | None) -> None:
 
 def _lost(lease: Lease) -> LeaseLostError:
     return LeaseLostError(
-        f"The conversation {lease.conversation_id} is run by somebody else now.",
+        f"The conversation {lease.conversation_id} now runs in another process.",
         fix="Nothing was written.",
     )
 
 
 @one_statement
 def holder_of(tx: Tx, conversation_id: str) -> str | None:
-    """Who holds the lease now, if anybody does."""
+    """Return the current holder of a lease, or None."""
     return tx.value(
         "SELECT holder FROM leases WHERE conversation_id = ? AND expires_at > ?",
         conversation_id,
@@ -103,7 +101,7 @@ def holder_of(tx: Tx, conversation_id: str) -> str | None:
 
 
 def held(tx: Tx) -> dict[str, str]:
-    """Every conversation that is held now, with its holder."""
+    """Return the holder of every lease that has not expired, by conversation."""
     return dict(
         tx.tuples("SELECT conversation_id, holder FROM leases WHERE expires_at > ?", tx.now)
     )

@@ -1,4 +1,4 @@
-"""How sessions follow from one another: rotation and its undo, branches, the way to the tip."""
+"""Link sessions: rotation and its undo, branches, and the way to the tip."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,20 +20,19 @@ def rotate(
     since: int | None = None,
     lease: Lease | None = None,
 ) -> str:
-    """Move a conversation to a new session, as one change.
+    """Move a conversation to a new session in one transaction.
 
-    The parent ends with the reason `compression`, the child takes over title, route and open turns and
-    begins with what is carried. The lease is held on the conversation, so it stays where it is. With
-    `since`, what was said after that message goes along as well: somebody may have said it after the
-    caller looked.
+    The parent ends with the reason `compression`. The child takes over title, routes and open turns, and
+    begins with the `carried` messages. The lease belongs to the conversation and does not change. With
+    `since`, later messages than that one are copied too: they may have arrived while the caller worked.
     """
     leases.check(tx, lease)
     child_id = child_id or sessions.new_id()
     parent = sessions.fetch(tx, session_id)
     if not parent["is_tip"]:
         raise StoreError(
-            f"Session {session_id} was compacted already.",
-            fix=f"The conversation goes on in {tip(tx, session_id)}.",
+            f"Session {session_id} has already been compacted.",
+            fix=f"The conversation continues in {tip(tx, session_id)}.",
         )
     tx.run(
         "UPDATE sessions SET ended_at = coalesce(ended_at, ?), end_reason = 'compression',"
@@ -52,13 +51,13 @@ def rotate(
     for item in carried:
         _carry(tx, child_id, item)
     if since is not None:
-        for id_ in _said_after(tx, session_id, since):
+        for id_ in _messages_after(tx, session_id, since):
             _copy(tx, child_id, id_)
-    _follow(tx, session_id, child_id)
+    _redirect(tx, session_id, child_id)
     return child_id
 
 
-def _said_after(tx: Tx, session_id: str, message_id: int) -> list[int]:
+def _messages_after(tx: Tx, session_id: str, message_id: int) -> list[int]:
     found = tx.tuples(
         "SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id > ? ORDER BY id",
         session_id,
@@ -68,7 +67,7 @@ def _said_after(tx: Tx, session_id: str, message_id: int) -> list[int]:
 
 
 def undo_rotation(tx: Tx, session_id: str, *, lease: Lease | None = None) -> str:
-    """Go back to before the last rotation; what was said since is said in the parent instead."""
+    """Undo the last rotation; move the messages since then to the parent."""
     leases.check(tx, lease)
     child = sessions.fetch(tx, tip(tx, session_id))
     if child["relation"] != "continuation":
@@ -95,21 +94,21 @@ def undo_rotation(tx: Tx, session_id: str, *, lease: Lease | None = None) -> str
     _keep_choices(tx, child, sessions.fetch(tx, parent_id))
     if child["ended_at"] is not None:
         sessions.end(tx, parent_id, child["end_reason"])
-    _follow(tx, child["id"], parent_id)
+    _redirect(tx, child["id"], parent_id)
     tx.run(
         "UPDATE turns SET session_id = ? WHERE session_id = ?", parent_id, child["id"]
-    )  # also those that have ended: their messages are in the parent now
+    )  # also ended turns: their messages are in the parent now
     sessions.recount(tx, parent_id)
     sessions.recount(tx, child["id"])
     return parent_id
 
 
 def _keep_choices(tx: Tx, child: Row, parent: Row) -> None:
-    """What was chosen since a rotation stays chosen: the model, the folder, what a program wants."""
-    kept = {name: child[name] for name in ("model", "model_config", "cwd")}
+    """Copy the model, folder and instructions that were chosen since a rotation to the parent."""
+    copied = {name: child[name] for name in ("model", "model_config", "cwd")}
     if sessions.instructions_of(child) != sessions.instructions_of(parent):
-        kept["system_prompt"] = child["system_prompt"]
-    sessions.change(tx, parent["id"], **kept)
+        copied["system_prompt"] = child["system_prompt"]
+    sessions.change(tx, parent["id"], **copied)
 
 
 def branch(
@@ -121,34 +120,33 @@ def branch(
     title: str | None = None,
     place: Mapping[str, Any] | None = None,
 ) -> str:
-    """Begin a conversation of its own from a copy of what is over in this one, up to a message.
+    """Start a new conversation from a copy of the finished turns of this one, up to a message.
 
-    It belongs to the same people and chat, unless another place is given.
-
-    The turn that runs and the prompts that wait stay here: they are answered here, and a copy of them
-    would be put to the model a second time. Without a title, the copy has the next one after this one's.
+    It belongs to the same person and chat, unless another `place` is given. Running and queued turns are
+    not copied: they are answered here, and a copy would be answered a second time. Without a title, the
+    branch gets the next numbered title after this one's.
     """
     child_id = child_id or sessions.new_id()
     parent = sessions.fetch(tx, session_id)
-    kept = _over(tx, session_id, until_message_id)
-    if not kept:
-        raise NothingSaidError("There is nothing to branch from yet.")
+    copied = _finished_messages(tx, session_id, until_message_id)
+    if not copied:
+        raise NothingSaidError("There are no finished messages to branch from.")
     _insert_like(tx, child_id, parent)
     if place is not None:
         sessions.move(tx, child_id, place)
     sessions.link(tx, child_id, parent, "branch")
-    for id_ in kept:
+    for id_ in copied:
         _copy(tx, child_id, id_)
-    wanted, inherited = titles.clean(title), titles.title_of(tx, session_id)
-    if wanted is None and inherited is not None:
-        wanted = titles.next_in_lineage(tx, inherited, child_id)
-    if wanted is not None:
-        titles.set_title(tx, child_id, wanted)
+    new_title, inherited = titles.clean(title), titles.title_of(tx, session_id)
+    if new_title is None and inherited is not None:
+        new_title = titles.next_in_lineage(tx, inherited, child_id)
+    if new_title is not None:
+        titles.set_title(tx, child_id, new_title)
     return child_id
 
 
-def _over(tx: Tx, session_id: str, until_message_id: int | None) -> list[int]:
-    """The messages of a session up to one, without those of turns that have no end yet."""
+def _finished_messages(tx: Tx, session_id: str, until_message_id: int | None) -> list[int]:
+    """Return the messages of a session up to one of them, without those of open turns."""
     found = tx.tuples(
         "SELECT id FROM messages WHERE session_id = ? AND active = 1 AND id <= ?"
         " AND coalesce(answers, origin_id, id) NOT IN"
@@ -160,7 +158,7 @@ def _over(tx: Tx, session_id: str, until_message_id: int | None) -> list[int]:
 
 
 def tip(tx: Tx, session_id: str) -> str:
-    """The session in which the conversation of this one goes on now."""
+    """Return the newest session of the conversation of a session."""
     found = tx.value(
         "SELECT id FROM sessions WHERE is_tip = 1 AND conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?)",
@@ -170,13 +168,13 @@ def tip(tx: Tx, session_id: str) -> str:
 
 
 def root(tx: Tx, session_id: str) -> str:
-    """The session in which the conversation of this one began."""
+    """Return the first session of the conversation of a session."""
     found = tx.value("SELECT conversation_id FROM sessions WHERE id = ?", session_id)
     return found if found is not None else session_id
 
 
 def members(tx: Tx, session_id: str) -> list[str]:
-    """The sessions of the conversation, oldest first; what was undone is left out."""
+    """Return the sessions of a conversation, oldest first, without undone ones."""
     found = tx.tuples(
         "SELECT id FROM sessions WHERE relation IS DISTINCT FROM 'undone' AND conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?) ORDER BY depth",
@@ -186,7 +184,7 @@ def members(tx: Tx, session_id: str) -> list[str]:
 
 
 def up_to(tx: Tx, session_id: str) -> list[str]:
-    """The sessions from the beginning of the conversation to this one."""
+    """Return the sessions from the start of the conversation to this one."""
     found = tx.tuples(
         """
         WITH RECURSIVE line (id, parent, relation) AS (
@@ -203,7 +201,7 @@ def up_to(tx: Tx, session_id: str) -> list[str]:
 
 
 def tree(tx: Tx, session_id: str) -> list[Row]:
-    """Every session that hangs together with this one through branches and compactions."""
+    """Return every session that is linked with this one through branches, delegates or rotations."""
     top = tx.value(
         """
         WITH RECURSIVE line (id, parent) AS (
@@ -231,7 +229,7 @@ def tree(tx: Tx, session_id: str) -> list[Row]:
 
 
 def _insert_like(tx: Tx, child_id: str, parent: Row) -> None:
-    """A new session that belongs to the same people and place as its parent."""
+    """Insert a session that belongs to the same person and chat as its parent."""
     carried = (
         "source, user_id, session_key, chat_id, chat_type, thread_id, display_name, model,"
         " model_config, system_prompt, cwd, profile_name"
@@ -270,8 +268,8 @@ def _copy(tx: Tx, session_id: str, message_id: int) -> None:
         raise StoreError(f"There is no message {message_id} to carry over.")
 
 
-def _follow(tx: Tx, old_id: str, new_id: str) -> None:
-    """Everything that points to where the conversation is now points to the new session."""
+def _redirect(tx: Tx, old_id: str, new_id: str) -> None:
+    """Point routes and open turns to the session in which the conversation continues."""
     tx.run(
         "UPDATE routes SET session_id = ?, updated_at = ? WHERE session_id = ?",
         new_id,

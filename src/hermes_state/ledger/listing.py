@@ -1,4 +1,4 @@
-"""Lists of conversations: one row each, shown as its tip, the most recently active first."""
+"""List conversations by their newest session, most recently active first."""
 
 from functools import lru_cache
 from typing import Any
@@ -33,12 +33,12 @@ _COLUMNS = (
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM sessions"
 
 _LISTED = "is_tip = 1 AND archived = 0 AND relation IS DISTINCT FROM 'delegate'"
-"""Word for word the condition of the index sessions_recent, or that index is not used."""
+"""The condition of the index sessions_recent, literally; otherwise SQLite does not use that index."""
 
 
-def select(tx: Tx, wanted: Filter, *, limit: int | None = 20, offset: int = 0) -> list[Row]:
-    """The conversations that fit, the most recently active first."""
-    where, bindings = _where(wanted)
+def select(tx: Tx, filters: Filter, *, limit: int | None = 20, offset: int = 0) -> list[Row]:
+    """Return the conversations that match, most recently active first."""
+    where, bindings = _where(filters)
     return tx.rows(
         f"{_SELECT} WHERE {where} ORDER BY last_active_at DESC"
         f" LIMIT {-1 if limit is None else int(limit)} OFFSET {int(offset)}",
@@ -46,59 +46,59 @@ def select(tx: Tx, wanted: Filter, *, limit: int | None = 20, offset: int = 0) -
     )
 
 
-def count(tx: Tx, wanted: Filter) -> int:
-    """How many conversations fit."""
-    where, bindings = _where(wanted)
+def count(tx: Tx, filters: Filter) -> int:
+    """Count the conversations that match."""
+    where, bindings = _where(filters)
     return tx.value(f"SELECT count(*) FROM sessions WHERE {where}", *bindings)
 
 
-def _where(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
-    return _conditions(wanted._replace(exclude_sources=tuple(wanted.exclude_sources)))
+def _where(filters: Filter) -> tuple[str, tuple[Any, ...]]:
+    return _conditions(filters._replace(exclude_sources=tuple(filters.exclude_sources)))
 
 
 @lru_cache(maxsize=64)
-def _conditions(wanted: Filter) -> tuple[str, tuple[Any, ...]]:
-    terms, bindings = [_kept(wanted)], list[Any]()
-    if wanted.scope is not None:
-        whose, values = condition(wanted.scope)
+def _conditions(filters: Filter) -> tuple[str, tuple[Any, ...]]:
+    terms, bindings = [_base_condition(filters)], list[Any]()
+    if filters.scope is not None:
+        whose, values = condition(filters.scope)
         terms.append(whose)
         bindings += values
-    if wanted.source is not None:
+    if filters.source is not None:
         terms.append("source = ?")
-        bindings.append(wanted.source)
-    if wanted.exclude_sources:
-        terms.append(f"source NOT IN ({', '.join('?' * len(wanted.exclude_sources))})")
-        bindings += wanted.exclude_sources
-    if wanted.cwd_prefix is not None:
+        bindings.append(filters.source)
+    if filters.exclude_sources:
+        terms.append(f"source NOT IN ({', '.join('?' * len(filters.exclude_sources))})")
+        bindings += filters.exclude_sources
+    if filters.cwd_prefix is not None:
         terms.append("(cwd = ? OR cwd >= ? AND cwd < ?)")
-        folder = wanted.cwd_prefix.rstrip("/")
+        folder = filters.cwd_prefix.rstrip("/")
         bindings += [folder, folder + "/", folder + "0"]
-    if wanted.min_message_count:
+    if filters.min_message_count:
         terms.append("message_count >= ?")
-        bindings.append(wanted.min_message_count)
-    if wanted.search_query:
+        bindings.append(filters.min_message_count)
+    if filters.search_query:
         terms.append(
             "(instr(casefold(CAST(coalesce(title, '') AS BLOB)), ?)"
             " OR instr(casefold(CAST(coalesce(preview, '') AS BLOB)), ?)"
             " OR instr(casefold(CAST(id AS BLOB)), ?))"
         )
-        bindings += [wanted.search_query.casefold()] * 3
-    texts = (without_surrogates(one) if isinstance(one, str) else one for one in bindings)
+        bindings += [filters.search_query.casefold()] * 3
+    texts = (without_surrogates(value) if isinstance(value, str) else value for value in bindings)
     return " AND ".join(terms), tuple(texts)
 
 
-def _kept(wanted: Filter) -> str:
-    if wanted.include_children:
-        return "archived = 1" if wanted.archived_only else "1"
-    if wanted.archived_only:
+def _base_condition(filters: Filter) -> str:
+    if filters.include_children:
+        return "archived = 1" if filters.archived_only else "1"
+    if filters.archived_only:
         return "is_tip = 1 AND archived = 1 AND relation IS DISTINCT FROM 'delegate'"
-    if wanted.include_archived:
+    if filters.include_archived:
         return "is_tip = 1 AND relation IS DISTINCT FROM 'delegate'"
     return _LISTED
 
 
 def stats(tx: Tx) -> Row:
-    """What there is, in numbers."""
+    """Return the totals of the store."""
     totals = tx.rows(
         "SELECT count(*) AS sessions, coalesce(sum(is_tip), 0) AS conversations,"
         " coalesce(sum(is_tip AND ended_at IS NULL), 0) AS open_conversations,"

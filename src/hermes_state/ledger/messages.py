@@ -1,4 +1,4 @@
-"""Messages: added, read, rewound. A stored one never changes; only whether it counts does."""
+"""Append, read and rewind messages. A stored message never changes, except for whether it is active."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -13,21 +13,21 @@ from hermes_state.values import NewMessage, Row
 
 append = insert_message
 
-IS_SHOWN = "({table}active = 1 OR {table}compacted = 1)"
-"""Whether people and searches are shown a message, also one that the model has a summary for."""
-_SHOWN = IS_SHOWN.format(table="")
+IS_VISIBLE = "({table}active = 1 OR {table}compacted = 1)"
+"""SQL condition: people and searches see the message, even if a summary replaces it for the model."""
+_VISIBLE = IS_VISIBLE.format(table="")
 _ORIGINAL = (
     "(kind IN ('message', 'partial') OR NOT EXISTS (SELECT 1 FROM messages AS other"
     " WHERE other.session_id = messages.session_id AND other.compacted = 1))"
 )
-"""Not the summary and copies that stand for originals of the same session."""
+"""SQL condition: the message is not a summary or copy of originals in the same session."""
 
 _FOLDER = "/attachments/"
 _FILE = re.compile(rf"{_FOLDER}([\w.-]+)")
 
 
 def append_all(tx: Tx, session_id: str, batch: Sequence[NewMessage]) -> list[int]:
-    """Add several messages that belong together."""
+    """Append several messages in one transaction."""
     return [insert_message(tx, session_id, message) for message in batch]
 
 
@@ -39,7 +39,7 @@ def of_session(
     limit: int | None = None,
     offset: int = 0,
 ) -> list[Row]:
-    """Rows of a session in the order they were written, JSON columns decoded."""
+    """Return the rows of a session in the order of writing, with JSON columns decoded."""
     found = tx.rows(
         "SELECT * FROM messages WHERE session_id = ? AND active >= ? ORDER BY id LIMIT ? OFFSET ?",
         session_id,
@@ -65,7 +65,7 @@ def _decoded(row: Row) -> Row:
 def as_conversation(tx: Tx, session_id: str, *, include_inactive: bool = False) -> list[Row]:
     """Return the messages that the model of this session sees."""
     floor = 0 if include_inactive else 1
-    return _exchange_by_exchange(
+    return _by_exchange(
         conversation_messages(tx, "session_id = ? AND active >= ?", (session_id, floor))
     )
 
@@ -79,11 +79,11 @@ def originals(tx: Tx, session_id: str, *, include_inactive: bool = False) -> lis
         whole += conversation_messages(
             tx, f"session_id = ? AND (active >= ? OR compacted = 1) AND {own}", (member, floor)
         )
-    return _exchange_by_exchange(whole)
+    return _by_exchange(whole)
 
 
 def named_files(tx: Tx, session_ids: Collection[str] | None = None) -> set[str]:
-    """The files of the home that messages name, of these sessions or of all."""
+    """Return the names of attachments in the messages of some sessions, or of all."""
     sql = (
         "SELECT content, parts, tool_calls FROM messages"
         " WHERE (content LIKE ?1 OR parts LIKE ?1 OR tool_calls LIKE ?1)"
@@ -94,11 +94,11 @@ def named_files(tx: Tx, session_ids: Collection[str] | None = None) -> set[str]:
         bindings = (*bindings, tx.many(session_ids))
     found = tx.tuples(sql, *bindings)
     names = {name for row in found for text in row if text for name in _FILE.findall(text)}
-    return names | {name.rstrip(".") for name in names}  # the last word of a sentence
+    return names | {name.rstrip(".") for name in names}  # at the end of a sentence
 
 
-def _exchange_by_exchange(found: list[Row]) -> list[Row]:
-    """What was said while a turn ran goes behind that turn, so that no tool call loses its result."""
+def _by_exchange(found: list[Row]) -> list[Row]:
+    """Move messages that arrived during a turn behind it, so that results follow their tool calls."""
     latest = 0
     ranks: list[int] = []
     in_order = True
@@ -119,9 +119,9 @@ def _exchange_by_exchange(found: list[Row]) -> list[Row]:
 
 
 def page(tx: Tx, session_id: str, before_id: int | None = None, limit: int = 50) -> list[Row]:
-    """The last messages of a conversation before one of them: the originals, across compactions.
+    """Return the last original messages before one of them, across compactions.
 
-    What it costs depends on the limit, not on the length of the conversation.
+    The cost depends on the limit, not on the length of the conversation.
     """
     line = lineage.up_to(tx, session_id)
     end = 2**63 - 1 if before_id is None else before_id
@@ -131,7 +131,7 @@ def page(tx: Tx, session_id: str, before_id: int | None = None, limit: int = 50)
         found += [
             id_
             for (id_,) in tx.tuples(
-                f"SELECT id FROM messages WHERE session_id = ? AND {_SHOWN} AND id < ? AND {own}"
+                f"SELECT id FROM messages WHERE session_id = ? AND {_VISIBLE} AND id < ? AND {own}"
                 " ORDER BY id DESC LIMIT ?",
                 line[position],
                 end,
@@ -141,15 +141,15 @@ def page(tx: Tx, session_id: str, before_id: int | None = None, limit: int = 50)
         if len(found) >= limit:
             break
     marks = ", ".join("?" * len(found))
-    return _exchange_by_exchange(conversation_messages(tx, f"id IN ({marks})", tuple(found)))
+    return _by_exchange(conversation_messages(tx, f"id IN ({marks})", tuple(found)))
 
 
 def around(tx: Tx, session_id: str, message_id: int, window: int = 5) -> Row:
-    """A message with its neighbours, and how many there are before and after."""
+    """Return a message with its neighbors and the number of messages before and after."""
 
     def ids(comparison: str, direction: str, limit: int) -> list[int]:
         found = tx.tuples(
-            f"SELECT id FROM messages WHERE session_id = ? AND {_SHOWN} AND id {comparison} ?"
+            f"SELECT id FROM messages WHERE session_id = ? AND {_VISIBLE} AND id {comparison} ?"
             f" ORDER BY id {direction} LIMIT ?",
             session_id,
             message_id,
@@ -159,7 +159,7 @@ def around(tx: Tx, session_id: str, message_id: int, window: int = 5) -> Row:
 
     def count(comparison: str) -> int:
         return tx.value(
-            f"SELECT count(*) FROM messages WHERE session_id = ? AND {_SHOWN} AND id {comparison} ?",
+            f"SELECT count(*) FROM messages WHERE session_id = ? AND {_VISIBLE} AND id {comparison} ?",
             session_id,
             message_id,
         )
@@ -167,60 +167,60 @@ def around(tx: Tx, session_id: str, message_id: int, window: int = 5) -> Row:
     before, after = ids("<", "DESC", window), ids(">=", "ASC", window + 1)
     if message_id not in after:
         raise SessionNotFoundError(f"Session {session_id!r} has no message {message_id}.")
-    shown = conversation_messages(
+    window_messages = conversation_messages(
         tx,
-        f"session_id = ? AND {_SHOWN} AND id BETWEEN ? AND ?",
+        f"session_id = ? AND {_VISIBLE} AND id BETWEEN ? AND ?",
         (session_id, min(before, default=message_id), max(after)),
     )
-    return {"window": shown, "messages_before": count("<"), "messages_after": count(">")}
+    return {"window": window_messages, "messages_before": count("<"), "messages_after": count(">")}
 
 
 def rewind(tx: Tx, session_id: str, message_id: int) -> Row:
-    """Take back a user message and all after it; they stay in the store, out of the conversation.
+    """Deactivate a user message and all after it; they stay in the store, but leave the conversation.
 
-    Prompts that are still to be answered were said to what comes next, and stay; raises
-    ConversationBusyError when this one is.
+    Queued prompts belong to what comes next and stay active. Raises ConversationBusyError when this
+    message itself has no answer yet.
     """
     found = conversation_messages(
         tx, "session_id = ? AND id = ? AND active = 1", (session_id, message_id)
     )
     if not found or found[0]["role"] != "user":
-        raise ValueError(f"message {message_id} is no user message of session {session_id}")
-    taken = _from(tx, session_id, message_id)
-    _set_active(tx, session_id, taken, is_active=False)
+        raise ValueError(f"message {message_id} is not a user message of session {session_id}")
+    ids = _from(tx, session_id, message_id)
+    _set_active(tx, session_id, ids, is_active=False)
     tx.run("UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?", session_id)
     head = tx.value("SELECT max(id) FROM messages WHERE session_id = ? AND active = 1", session_id)
-    return {"rewound_count": len(taken), "target_message": found[0], "new_head_id": head}
+    return {"rewound_count": len(ids), "target_message": found[0], "new_head_id": head}
 
 
 def _from(tx: Tx, session_id: str, message_id: int) -> list[int]:
-    """A user message and those after it, in the order of the conversation, that are not still open."""
+    """Return a user message and those after it, in conversation order, except those of open turns."""
     fields = ("id", "role", "kind", "origin_id", "answers")
     found = tx.tuples(
         f"SELECT {', '.join(fields)} FROM messages WHERE session_id = ? AND active = 1 ORDER BY id",
         session_id,
     )
-    known = ({n: v for n, v in zip(fields, row, strict=True) if v is not None} for row in found)
+    present = ({n: v for n, v in zip(fields, row, strict=True) if v is not None} for row in found)
     unanswered = tx.tuples(
         "SELECT user_message_id FROM turns WHERE state IN ('accepted', 'running')"
     )
     open_ = {id_ for (id_,) in unanswered}
-    ordered = _exchange_by_exchange(list(known))
-    first = next(place for place, one in enumerate(ordered) if one["id"] == message_id)
-    if _asked(ordered[first]) in open_:
+    ordered = _by_exchange(list(present))
+    first = next(place for place, message in enumerate(ordered) if message["id"] == message_id)
+    if _exchange_of(ordered[first]) in open_:
         raise ConversationBusyError(
-            "What was said last has no answer yet.", fix="Wait for the answer, or stop it first."
+            "The last message has no answer yet.", fix="Wait for the answer, or interrupt it first."
         )
-    return [one["id"] for one in ordered[first:] if _asked(one) not in open_]
+    return [message["id"] for message in ordered[first:] if _exchange_of(message) not in open_]
 
 
-def _asked(message: Row) -> int:
-    """The user message that a message belongs to, as it was first said."""
+def _exchange_of(message: Row) -> int:
+    """Return the original user message that a message belongs to."""
     return message.get("answers") or message.get("origin_id") or message["id"]
 
 
 def _set_active(tx: Tx, session_id: str, ids: Sequence[int], *, is_active: bool) -> None:
-    """Have messages count, or not; also where they were said before the conversation was compacted."""
+    """Activate or deactivate messages, including their originals and copies in other sessions."""
     changed = tx.tuples(
         "UPDATE messages SET active = ? WHERE active = ? AND session_id IN (SELECT id FROM sessions"
         " WHERE conversation_id = (SELECT conversation_id FROM sessions WHERE id = ?))"
@@ -236,21 +236,21 @@ def _set_active(tx: Tx, session_id: str, ids: Sequence[int], *, is_active: bool)
 
 
 def restore(tx: Tx, session_id: str, since_message_id: int) -> int:
-    """Bring back what a rewind took, from this message on."""
+    """Reactivate the messages that a rewind deactivated, from this one on."""
     found = tx.tuples(
         "SELECT id FROM messages WHERE session_id = ? AND id >= ? AND active = 0",
         session_id,
         since_message_id,
     )
-    taken = [id_ for (id_,) in found]
-    _set_active(tx, session_id, taken, is_active=True)
-    return len(taken)
+    ids = [id_ for (id_,) in found]
+    _set_active(tx, session_id, ids, is_active=True)
+    return len(ids)
 
 
 def recent_user_messages(
     tx: Tx, session_id: str, *, limit: int = 20, include_inactive: bool = False
 ) -> list[Row]:
-    """The last things the user said, newest first, for choosing where to rewind to."""
+    """Return previews of the last user messages, newest first, to choose where to rewind to."""
     found = tx.tuples(
         "SELECT id, timestamp, content, parts FROM messages WHERE session_id = ?"
         " AND role = 'user' AND kind <> 'summary' AND active >= ? ORDER BY id DESC LIMIT ?",
@@ -269,14 +269,14 @@ def _words(content: str | None, parts: str | None) -> str:
 
 
 def count(tx: Tx, session_id: str | None = None) -> int:
-    """How many messages count, in one session or in all."""
+    """Count the active messages of one session or of all."""
     if session_id is None:
         return tx.value("SELECT count(*) FROM messages WHERE active = 1")
     return tx.value("SELECT count(*) FROM messages WHERE session_id = ? AND active = 1", session_id)
 
 
 def has_platform_id(tx: Tx, session_id: str, platform_message_id: str) -> bool:
-    """Whether a message of this platform id is stored in the session."""
+    """Return whether the session has a message with this platform id."""
     found: Any = tx.value(
         "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ? LIMIT 1",
         session_id,

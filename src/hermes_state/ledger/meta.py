@@ -1,4 +1,4 @@
-"""Notes of the store about itself: a name and a text."""
+"""Read and write the store's own key-value notes."""
 
 from hermes_state.store import Tx, one_statement
 
@@ -10,7 +10,7 @@ def get(tx: Tx, key: str) -> str | None:
 
 
 def put(tx: Tx, key: str, value: str) -> None:
-    """Store a note in the place of an earlier one."""
+    """Store a note, replacing an earlier one."""
     tx.run(
         "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         key,

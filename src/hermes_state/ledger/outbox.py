@@ -1,9 +1,9 @@
-"""What must be sent, piece by piece.
+"""Store the outbound parts that must be sent.
 
-pending → sending → sent | failed        sending → pending (to be tried again)        pending → failed
-A piece that a crash left in `sending` may or may not have arrived: `unsure` lists those, and whoever
-knows the platform decides whether to send it again. Where a platform shows what is sent twice only once,
-a piece need not be claimed before: it is looked up, and claimed with the note of what became of it.
+pending → sending → sent | failed        sending → pending (retry)        pending → failed
+A part that a crash left in `sending` may or may not have arrived: `unsure` lists those, and the caller,
+who knows the platform, decides whether to send them again. On a platform that drops duplicates, a part
+need not be claimed before it is sent: `look` returns it, and the write of its outcome claims it.
 """
 
 from collections.abc import Sequence
@@ -23,33 +23,33 @@ _COLUMNS = (
 _ALL = ", ".join(_COLUMNS)
 
 
-def put(tx: Tx, pieces: Sequence[OutboundPart], *, turn_id: str | None = None) -> list[int]:
-    """Note what must be sent, in its order."""
+def add(tx: Tx, parts: Sequence[OutboundPart], *, turn_id: str | None = None) -> list[int]:
+    """Store parts to be sent, in order; return the ids of those that are new."""
     ids: list[int] = []
     now = tx.now
-    for number, piece in enumerate(pieces):
+    for number, part in enumerate(parts):
         id_: int | None = tx.value(
             "INSERT INTO outbox (turn_id, platform, chat_id, thread_id, piece, content, key, extra,"
             " question_id, buttons, created_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING RETURNING id",
             turn_id,
-            piece.platform,
-            piece.chat_id,
-            piece.thread_id,
+            part.platform,
+            part.chat_id,
+            part.thread_id,
             number,
-            redact(piece.content),
-            piece.key,
-            piece.extra,
-            piece.question_id,
-            piece.buttons,
+            redact(part.content),
+            part.key,
+            part.extra,
+            part.question_id,
+            part.buttons,
             now,
             now,
         )
         if id_ is not None:
             ids.append(id_)
-            if piece.failure is not None:
-                fail(tx, id_, piece.failure)
-            elif piece.is_said:
+            if part.failure is not None:
+                fail(tx, id_, part.failure)
+            elif part.is_sent:
                 begin(tx, id_)
                 sent(tx, id_, None)
     return ids
@@ -57,9 +57,7 @@ def put(tx: Tx, pieces: Sequence[OutboundPart], *, turn_id: str | None = None) -
 
 @one_statement
 def due(tx: Tx, limit: int = 100, platform: str | None = None) -> list[Row]:
-    """Pieces that may be sent now: it is their time, and nothing of their chat, or of their thread in
-    it, is open before them.
-    """
+    """Return the parts that are due and have no earlier open part in the same chat and thread."""
     return tx.rows(
         f"SELECT {_ALL} FROM outbox WHERE state = 'pending' AND due_at <= ?1"
         " AND (?2 IS NULL OR platform = ?2) AND NOT EXISTS ("
@@ -76,7 +74,7 @@ def due(tx: Tx, limit: int = 100, platform: str | None = None) -> list[Row]:
 
 @one_statement
 def is_open(tx: Tx, platform: str, chat_id: str) -> bool:
-    """Whether a chat is still to get something."""
+    """Return whether a chat has parts that are still to be sent."""
     found = tx.value(
         "SELECT 1 FROM outbox WHERE platform = ? AND chat_id = ?"
         " AND state IN ('pending', 'sending') LIMIT 1",
@@ -88,32 +86,32 @@ def is_open(tx: Tx, platform: str, chat_id: str) -> bool:
 
 @one_statement
 def next_due_at(tx: Tx) -> float | None:
-    """When the next piece that waits may be sent; None when none waits."""
+    """Return the time at which the next pending part is due, or None."""
     found: Any = tx.value("SELECT min(due_at) FROM outbox WHERE state = 'pending'")
     return found
 
 
-def begin(tx: Tx, piece_id: int) -> Row:
-    """Claim a piece for sending; from here on a crash leaves it unsure.
+def begin(tx: Tx, part_id: int) -> Row:
+    """Claim a part for sending; after a crash from here on it is unsure.
 
-    It comes with the `draft` that shows the beginning of the reply, or may do so, or None.
+    The row has a `draft`: the draft that shows the beginning of the reply, or None.
     """
-    return _with_draft(tx, _claim(tx, piece_id))
+    return _with_draft(tx, _claim(tx, part_id))
 
 
-def _claim(tx: Tx, piece_id: int) -> Row:
-    return _move(tx, piece_id, "state = 'sending', attempts = attempts + 1")
+def _claim(tx: Tx, part_id: int) -> Row:
+    return _move(tx, part_id, "state = 'sending', attempts = attempts + 1")
 
 
-def _with_draft(tx: Tx, piece: Row) -> Row:
-    piece["draft"] = drafts.find(tx, piece["turn_id"]) if _may_be_shown(piece) else None
-    return piece
+def _with_draft(tx: Tx, part: Row) -> Row:
+    part["draft"] = drafts.find(tx, part["turn_id"]) if _may_have_draft(part) else None
+    return part
 
 
-def look(tx: Tx, piece_id: int) -> Row | None:
-    """A piece that is still to be sent, as `begin` would give it; None when it is not any more."""
+def look(tx: Tx, part_id: int) -> Row | None:
+    """Return a pending part as `begin` would return it, or None when it is no longer pending."""
     sql = f"SELECT {_ALL} FROM outbox WHERE id = ? AND state = 'pending'"
-    found = tx.rows(sql, piece_id)
+    found = tx.rows(sql, part_id)
     if not found:
         return None
     found[0]["attempts"] += 1
@@ -123,48 +121,45 @@ def look(tx: Tx, piece_id: int) -> Row | None:
 @deferrable
 def sent(
     tx: Tx,
-    piece_id: int,
+    part_id: int,
     platform_message_id: str | None = None,
     *,
     is_claimed: bool = True,
 ) -> bool:
-    """The platform has it; a draft that showed it while it was written has become it.
-
-    Tells whether its chat is still to get something.
-    """
+    """Record that a part was sent and delete its draft; return whether its chat has more to come."""
     if not is_claimed:
-        _claim(tx, piece_id)
-    piece = _move(
+        _claim(tx, part_id)
+    part = _move(
         tx,
-        piece_id,
+        part_id,
         "state = 'sent', error = NULL, platform_message_id = ?, ended_at = ?",
         platform_message_id,
         tx.now,
     )
-    if _may_be_shown(piece):
-        drafts.drop(tx, piece["turn_id"])
-    return is_open(tx, piece["platform"], piece["chat_id"])
+    if _may_have_draft(part):
+        drafts.delete(tx, part["turn_id"])
+    return is_open(tx, part["platform"], part["chat_id"])
 
 
-def without_buttons(tx: Tx, piece_id: int) -> None:
-    """Note that the message of a piece has nothing to press any more."""
-    tx.run("UPDATE outbox SET buttons = NULL WHERE id = ?", piece_id)
+def without_buttons(tx: Tx, part_id: int) -> None:
+    """Record that the platform message of a part no longer has buttons."""
+    tx.run("UPDATE outbox SET buttons = NULL WHERE id = ?", part_id)
 
 
-def _may_be_shown(piece: Row) -> bool:
-    """Whether it is the beginning of a reply, which a draft may show."""
-    return piece["turn_id"] is not None and piece["piece"] == 0
+def _may_have_draft(part: Row) -> bool:
+    """Return whether a draft may show this part: only the first one of a reply."""
+    return part["turn_id"] is not None and part["piece"] == 0
 
 
-def retry(tx: Tx, piece_id: int, error: str, due_at: float, *, is_claimed: bool = True) -> None:
-    """It did not get through; try again later."""
+def retry(tx: Tx, part_id: int, error: str, due_at: float, *, is_claimed: bool = True) -> None:
+    """Schedule another attempt after a failure."""
     if not is_claimed:
-        _claim(tx, piece_id)
-    _move(tx, piece_id, "state = 'pending', error = ?, due_at = ?", redact(error), due_at)
+        _claim(tx, part_id)
+    _move(tx, part_id, "state = 'pending', error = ?, due_at = ?", redact(error), due_at)
 
 
-def hasten(tx: Tx, seconds: float) -> None:
-    """Have what is put off be due so much earlier, as when the clock was set back by that."""
+def advance_due_times(tx: Tx, seconds: float) -> None:
+    """Move the due times of delayed parts forward, after the clock was set back."""
     tx.run(
         "UPDATE outbox SET due_at = max(?1, due_at - ?2) WHERE state = 'pending' AND due_at > ?1",
         tx.now,
@@ -172,37 +167,38 @@ def hasten(tx: Tx, seconds: float) -> None:
     )
 
 
-def fail(tx: Tx, piece_id: int, error: str) -> bool:
-    """It will not get through. Tells whether its chat is still to get something."""
+def fail(tx: Tx, part_id: int, error: str) -> bool:
+    """Give up a part; return whether its chat has more to come."""
     change = "state = 'failed', error = ?, ended_at = ?"
-    piece = _move(tx, piece_id, change, redact(error), tx.now)
-    return is_open(tx, piece["platform"], piece["chat_id"])
+    part = _move(tx, part_id, change, redact(error), tx.now)
+    return is_open(tx, part["platform"], part["chat_id"])
 
 
 def unsure(tx: Tx) -> list[Row]:
-    """Pieces in the middle of being sent, oldest first."""
+    """Return the parts that are being sent, oldest first."""
     return tx.rows("SELECT * FROM outbox WHERE state = 'sending' ORDER BY id")
 
 
 def waiting(tx: Tx) -> list[Row]:
-    """Pieces that are still to be sent, now or later, oldest first."""
+    """Return the parts that are still to be sent, oldest first."""
     return tx.rows("SELECT * FROM outbox WHERE state IN ('pending', 'sending') ORDER BY id")
 
 
 def find(tx: Tx, key: str) -> Row | None:
-    """The piece of this name, or None."""
+    """Return the part with this key, or None."""
     return tx.row("SELECT * FROM outbox WHERE key = ?", key)
 
 
 def of_turn(tx: Tx, turn_id: str) -> list[Row]:
-    """The pieces of a turn's reply."""
+    """Return the parts of a turn's reply."""
     return tx.rows("SELECT * FROM outbox WHERE turn_id = ? ORDER BY piece", turn_id)
 
 
 @one_statement
-def is_seen(tx: Tx, session_id: str, chat_id: str, message_id: str) -> bool:
-    """Whether a message of a chat is a reply, or a part of one, that stands in what a session shows to
-    the model. Replies that a shortening or a rewind took away do not.
+def is_in_context(tx: Tx, session_id: str, chat_id: str, message_id: str) -> bool:
+    """Return whether a platform message is part of a reply that the model of a session still sees.
+
+    Replies that a compaction or a rewind removed are not.
     """
     found = tx.value(
         "SELECT 1 FROM turns JOIN outbox ON outbox.turn_id = turns.id"
@@ -219,16 +215,16 @@ def is_seen(tx: Tx, session_id: str, chat_id: str, message_id: str) -> bool:
 
 
 def failed(tx: Tx, since: float = 0.0) -> list[Row]:
-    """Pieces that were given up since then."""
+    """Return the parts that failed since a time."""
     return tx.rows(
         "SELECT * FROM outbox WHERE state = 'failed' AND ended_at >= ? ORDER BY ended_at", since
     )
 
 
-def _move(tx: Tx, piece_id: int, changes: str, *values: object) -> Row:
-    """Change a piece; gives it as it is then."""
+def _move(tx: Tx, part_id: int, changes: str, *values: object) -> Row:
+    """Update a part and return its new row."""
     sql = f"UPDATE outbox SET {changes} WHERE id = ? RETURNING {_ALL}"
-    found = tx.rows(sql, *values, piece_id)  # type: ignore[arg-type]
+    found = tx.rows(sql, *values, part_id)  # type: ignore[arg-type]
     if not found:
-        raise RowGoneError(f"There is no piece {piece_id} in the outbox.")
+        raise RowGoneError(f"There is no part {part_id} in the outbox.")
     return found[0]

@@ -1,7 +1,7 @@
-"""Partials: what was streamed of a reply whose turn still runs, so that a kill does not take it.
+"""Store partial replies: the text streamed so far in a running turn, so that a kill does not lose it.
 
-It is kept now and then while the reply comes in, and goes when the step it belongs to is stored. When
-the turn ends without a last message, it becomes that message, marked as partial.
+The text is saved from time to time and deleted when its step is stored. When the turn ends without a
+last message, the partial reply becomes that message and is marked as partial.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ from hermes_state.values import Lease, Row
 
 
 @deferrable
-def keep(tx: Tx, turn_id: str, text: str, lease: Lease | None = None) -> None:
-    """Note what was streamed so far, in the place of what was noted before."""
+def save(tx: Tx, turn_id: str, text: str, lease: Lease | None = None) -> None:
+    """Save the text streamed so far, replacing the earlier one."""
     leases.check(tx, lease)
     tx.run(
         "INSERT INTO partials (turn_id, text, streamed_at) VALUES (?1, ?2, ?3)"
@@ -26,15 +26,15 @@ def keep(tx: Tx, turn_id: str, text: str, lease: Lease | None = None) -> None:
     )
 
 
-def take(tx: Tx, turn_id: str) -> str:
-    """What was streamed of the step that is being stored; it is not kept any more."""
+def pop(tx: Tx, turn_id: str) -> str:
+    """Delete and return the text streamed so far; empty when there is none."""
     found: Any = tx.value("DELETE FROM partials WHERE turn_id = ? RETURNING text", turn_id)
     return found or ""
 
 
 @one_statement
 def of_session(tx: Tx, session_id: str) -> list[Row]:
-    """What was streamed in a session and belongs to no message yet, as messages."""
+    """Return the partial replies of a session as messages."""
     found = tx.tuples(
         "SELECT text, streamed_at, user_message_id FROM partials"
         " JOIN turns ON turns.id = turn_id WHERE session_id = ? ORDER BY user_message_id",

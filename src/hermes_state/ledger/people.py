@@ -1,8 +1,8 @@
-"""Who was let in and as what, and the codes that strangers were shown.
+"""Store people with their roles, and the pairing codes of strangers.
 
-A stranger is shown a code, which somebody who may let people in gives back; only its salted hash is
-kept. Each rule is checked in the transaction that acts on it, so that two processes cannot get around
-it together.
+A stranger gets a code, and a person with the right to admit people enters it; only its salted hash is
+stored. Each rule is checked in the transaction that acts on it, so that two processes cannot bypass it
+together.
 """
 
 import os
@@ -11,18 +11,18 @@ from hermes_state.store import Tx, one_statement
 from hermes_state.values import Person, Redeemed, Role, Row, Stranger
 
 LIFETIME_S = 3600.0
-"""How long a code can be used."""
-MOST_PENDING = 3
-"""Strangers of a platform who have a code at the same time."""
-PATIENCE_S = 600.0
-"""How long after a code nobody is shown another."""
-MOST_WRONG = 5
-"""Wrong codes in a row before a platform is locked."""
+"""How long a code is valid."""
+MAX_PENDING = 3
+"""Strangers per platform with a valid code at the same time."""
+CODE_INTERVAL_S = 600.0
+"""How long a stranger waits for another code."""
+MAX_WRONG_CODES = 5
+"""Wrong codes in a row before pairing on a platform is locked."""
 LOCK_S = 3600.0
 
 
 def save(tx: Tx, person: Person) -> None:
-    """Let somebody in, or change as what."""
+    """Admit a person, or replace their row."""
     tx.run(
         "INSERT INTO people (platform, user_id, role, name, chat_id, added_at, added_by)"
         " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (platform, user_id) DO UPDATE SET"
@@ -33,44 +33,44 @@ def save(tx: Tx, person: Person) -> None:
 
 
 def change_role(tx: Tx, platform: str, user_id: str, role: Role) -> Person | None:
-    """Have somebody who was let in be something else; None when nobody was."""
+    """Change the role of a person; return None when there is no such person."""
     tx.run("UPDATE people SET role = ? WHERE platform = ? AND user_id = ?", role, platform, user_id)
     return find(tx, platform, user_id)
 
 
 @one_statement
 def find(tx: Tx, platform: str, user_id: str) -> Person | None:
-    """Somebody who was let in, or None."""
+    """Return a person, or None."""
     found = tx.tuples("SELECT * FROM people WHERE platform = ? AND user_id = ?", platform, user_id)
     return Person(*found[0]) if found else None
 
 
-def everybody(tx: Tx) -> list[Person]:
-    """Who was let in, the first one first."""
+def list_all(tx: Tx) -> list[Person]:
+    """Return all people in the order in which they were admitted."""
     found = tx.tuples("SELECT * FROM people ORDER BY added_at, platform, user_id")
     return [Person(*row) for row in found]
 
 
 def remove(tx: Tx, platform: str, user_id: str) -> bool:
-    """Let somebody in no longer, and forget their code; tells whether they were in."""
-    drop(tx, platform, user_id)
+    """Remove a person and their pairing code; return whether they were admitted."""
+    delete_code(tx, platform, user_id)
     changed = tx.run("DELETE FROM people WHERE platform = ? AND user_id = ?", platform, user_id)
     return changed > 0
 
 
-def ask(tx: Tx, stranger: Stranger, code: str) -> bool:
-    """Note the code that a stranger is shown; False when they are not to be shown one now."""
+def add_stranger(tx: Tx, stranger: Stranger, code: str) -> bool:
+    """Store a pairing code for a stranger; return False when they may not get one now."""
     now = tx.now
     tx.run("DELETE FROM pairings WHERE expires_at <= ?", now)
     platform, user_id, chat_id, name = stranger
-    asked_before = tx.value(
+    last_code_at = tx.value(
         "SELECT created_at FROM pairings WHERE platform = ? AND user_id = ?", platform, user_id
     )
     others = tx.value(
         "SELECT count(*) FROM pairings WHERE platform = ? AND user_id <> ?", platform, user_id
     )
-    is_early = asked_before is not None and now < asked_before + PATIENCE_S
-    if is_early or others >= MOST_PENDING or _locked_until(tx, platform) > now:
+    is_early = last_code_at is not None and now < last_code_at + CODE_INTERVAL_S
+    if is_early or others >= MAX_PENDING or _locked_until(tx, platform) > now:
         return False
     salt = os.urandom(16).hex()
     tx.run(
@@ -91,14 +91,14 @@ def ask(tx: Tx, stranger: Stranger, code: str) -> bool:
     return True
 
 
-def drop(tx: Tx, platform: str, user_id: str) -> bool:
-    """Forget the code of a stranger; tells whether there was one."""
+def delete_code(tx: Tx, platform: str, user_id: str) -> bool:
+    """Delete the code of a stranger; return whether there was one."""
     changed = tx.run("DELETE FROM pairings WHERE platform = ? AND user_id = ?", platform, user_id)
     return changed > 0
 
 
 def pending(tx: Tx, platform: str | None = None) -> list[Row]:
-    """Strangers whose code can be used, the first one first; codes are not known to the store."""
+    """Return the strangers with a valid code, oldest first; the codes themselves are not stored."""
     return tx.rows(
         "SELECT platform, user_id, chat_id, name, created_at, expires_at FROM pairings"
         " WHERE expires_at > ?1 AND (?2 IS NULL OR platform = ?2) ORDER BY created_at, user_id",
@@ -115,30 +115,30 @@ def redeem(
     platform: str | None = None,
     role: Role | None = None,
 ) -> Redeemed:
-    """Let in whoever was shown this code, on one platform or on any.
+    """Admit the stranger with this code, on one platform or on any.
 
-    Without a role: as owner when there is none yet, else as member. A wrong code counts for every
-    platform that it could have been meant for.
+    Without a role, the first person becomes owner and others become members. A wrong code counts for
+    every platform that it could have been meant for.
     """
     now = tx.now
     open_rows = _open(tx, platform)
-    meant = {platform} if platform is not None else {row["platform"] for row in open_rows}
-    locks = {one: _locked_until(tx, one) for one in meant}
+    platforms = {platform} if platform is not None else {row["platform"] for row in open_rows}
+    locks = {candidate: _locked_until(tx, candidate) for candidate in platforms}
     candidates = [row for row in open_rows if locks[row["platform"]] <= now]
-    fits = [row for row in candidates if _is_same(row, code)]  # all are looked at, always
-    if not fits:
+    matching = [row for row in candidates if _has_code(row, code)]  # compares all, in constant time
+    if not matching:
         return Redeemed(None, _count_wrong(tx, locks, now))
-    row = fits[0]
+    row = matching[0]
     chosen: Role = role or ("member" if has_owner(tx) else "owner")
     person = Person(row["platform"], row["user_id"], chosen, row["name"], row["chat_id"], now, by)
     save(tx, person)
-    drop(tx, person.platform, person.user_id)
+    delete_code(tx, person.platform, person.user_id)
     tx.run("DELETE FROM pairing_failures WHERE platform = ?", person.platform)
     return Redeemed(person)
 
 
 def has_owner(tx: Tx) -> bool:
-    """Whether an owner was let in, on whichever platform."""
+    """Return whether there is an owner, on any platform."""
     return bool(tx.value("SELECT EXISTS (SELECT 1 FROM people WHERE role = 'owner')"))
 
 
@@ -151,8 +151,8 @@ def _open(tx: Tx, platform: str | None) -> list[Row]:
 
 
 def _count_wrong(tx: Tx, locks: dict[str, float], now: float) -> float:
-    """Count a wrong code where nobody is locked out; returns until when nobody may try, if so."""
-    for platform in (one for one, until in locks.items() if until <= now):
+    """Count a wrong code on platforms that are not locked; return the end of the lock, or 0."""
+    for platform in (candidate for candidate, until in locks.items() if until <= now):
         tx.run(
             "INSERT INTO pairing_failures (platform, failures) VALUES (?1, 1)"
             " ON CONFLICT (platform) DO UPDATE"
@@ -164,7 +164,7 @@ def _count_wrong(tx: Tx, locks: dict[str, float], now: float) -> float:
             "UPDATE pairing_failures SET locked_until = ? WHERE platform = ? AND failures >= ?",
             now + LOCK_S,
             platform,
-            MOST_WRONG,
+            MAX_WRONG_CODES,
         )
     after = [_locked_until(tx, platform) for platform in locks]
     return min(after) if after and min(after) > now else 0.0
@@ -181,7 +181,7 @@ def _hash(salt: str, code: str) -> str:
     return hashlib.sha256(f"{salt}:{code}".encode()).hexdigest()
 
 
-def _is_same(row: Row, code: str) -> bool:
+def _has_code(row: Row, code: str) -> bool:
     import hmac  # noqa: PLC0415 -- as above
 
     return hmac.compare_digest(row["code_hash"], _hash(row["salt"], code))

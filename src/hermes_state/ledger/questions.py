@@ -1,8 +1,8 @@
-"""What a person is asked while a turn waits, and the yeses that last.
+"""Store questions to a person (approvals and clarifications), and lasting approvals (grants).
 
 pending → answered | withdrawn
 A question belongs to one tool call of one turn, so that after a restart the same call finds its own
-question again, and an answer that came in the meantime.
+question again, with an answer that came in the meantime.
 """
 
 import os
@@ -16,7 +16,7 @@ from hermes_state.values import EVERYWHERE, Question, Row
 
 
 def ask(tx: Tx, question: Question) -> Row:
-    """Put a question, or find the same one as it stands."""
+    """Store a question, or return the same one if it is stored already."""
     question = question._replace(text=redact(question.text), detail=redact(question.detail))
     tx.run(
         "INSERT INTO questions (id, turn_id, tool_call_id, kind, tool_name, text, detail,"
@@ -41,18 +41,18 @@ def ask(tx: Tx, question: Question) -> Row:
 
 
 def answer(tx: Tx, question_id: str, text: str, by: str = "") -> None:
-    """Settle a question; the first answer counts, a second is refused by the database."""
+    """Answer a question; the database refuses a second answer."""
     _settle(tx, question_id, "answered", redact(text), by)
 
 
-def withdraw(tx: Tx, question_id: str) -> None:
-    """Nobody answered in time, or the turn has stopped; one that is settled stays as it is."""
+def cancel(tx: Tx, question_id: str) -> None:
+    """Cancel a question that is still pending, as it timed out or its turn was interrupted."""
     if fetch(tx, question_id)["state"] == "pending":
         _settle(tx, question_id, "withdrawn", None, None)
 
 
-def withdraw_of_turn(tx: Tx, turn_id: str) -> None:
-    """A turn is over: nobody waits for an answer to what it asked."""
+def cancel_of_turn(tx: Tx, turn_id: str) -> None:
+    """Cancel the pending questions of a turn that has ended."""
     tx.run(
         "UPDATE questions SET state = 'withdrawn', ended_at = ? WHERE turn_id = ? AND state = 'pending'",
         tx.now,
@@ -73,7 +73,7 @@ def _settle(tx: Tx, question_id: str, state: str, text: str | None, by: str | No
 
 
 def fetch(tx: Tx, question_id: str) -> Row:
-    """All columns of a question; raises StoreError."""
+    """Return a question; raise StoreError when there is none."""
     found = _rows(tx.rows("SELECT * FROM questions WHERE id = ?", question_id))
     if not found:
         raise StoreError(f"There is no question {question_id}.")
@@ -82,7 +82,7 @@ def fetch(tx: Tx, question_id: str) -> Row:
 
 @one_statement
 def pending(tx: Tx, conversation_id: str | None = None) -> list[Row]:
-    """What waits for an answer, the oldest first, with the session it is asked in."""
+    """Return the pending questions, oldest first, each with its session and conversation."""
     return _rows(
         tx.rows(
             "SELECT questions.*, turns.session_id, sessions.conversation_id FROM questions"
@@ -95,8 +95,8 @@ def pending(tx: Tx, conversation_id: str | None = None) -> list[Row]:
     )
 
 
-def still_shown(tx: Tx, since: float = 0.0) -> list[Row]:
-    """Messages with buttons for a question that is over since then, with how that came out."""
+def with_stale_buttons(tx: Tx, since: float = 0.0) -> list[Row]:
+    """Return the parts that still show buttons although their question ended since a time."""
     return tx.rows(
         "SELECT outbox.*, questions.state AS question_state, questions.answer,"
         " turns.ended_at IS NOT NULL AS is_turn_over FROM outbox"
@@ -115,7 +115,7 @@ def _rows(found: list[Row]) -> list[Row]:
 
 
 def grant(tx: Tx, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
-    """Remember a yes for these keys, in one conversation or everywhere."""
+    """Store a lasting approval of these keys, for one conversation or everywhere."""
     for key in keys:
         tx.run(
             "INSERT INTO grants VALUES (?, ?, ?) ON CONFLICT (scope, key)"
@@ -127,13 +127,13 @@ def grant(tx: Tx, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
 
 
 def revoke(tx: Tx, key: str, scope: str = EVERYWHERE) -> bool:
-    """Forget a yes; tells whether there was one."""
+    """Delete a lasting approval; return whether there was one."""
     changed = tx.run("DELETE FROM grants WHERE scope = ? AND key = ?", scope, key)
     return changed > 0
 
 
 def granted(tx: Tx, conversation_id: str, *, everywhere: bool = True) -> set[str]:
-    """What a lasting yes was given for, here or (if that counts) everywhere."""
+    """Return the keys that are approved in a conversation, and (with `everywhere`) everywhere."""
     other = EVERYWHERE if everywhere else conversation_id
     found = tx.tuples("SELECT key FROM grants WHERE scope IN (?, ?)", conversation_id, other)
     return {key for (key,) in found}

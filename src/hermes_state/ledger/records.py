@@ -1,4 +1,4 @@
-"""How a row becomes a dictionary and back; the columns, named once. Secrets stay out here."""
+"""Convert messages between rows and dictionaries. Secrets are redacted before they are stored."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -15,36 +15,41 @@ decode = msgspec.json.Decoder().decode
 
 
 def encode(value: object) -> str:
-    """JSON text of a value."""
+    """Return a value as JSON with secrets redacted."""
     try:
         return redact(_encode(value).decode())
-    except UnicodeEncodeError:  # half characters somewhere inside: rare, so found out the slow way
-        return redact(_encode(_whole(value)).decode())
+    except (
+        UnicodeEncodeError
+    ):  # lone surrogates somewhere inside: rare, so handled on the slow path
+        return redact(_encode(_without_surrogates(value)).decode())
 
 
-def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
+def _without_surrogates(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
     if isinstance(value, str):
         return without_surrogates(value)
     if isinstance(value, Mapping):
-        return {_whole(k): _whole(v) for k, v in cast("Mapping[Any, Any]", value).items()}
+        return {
+            _without_surrogates(k): _without_surrogates(v)
+            for k, v in cast("Mapping[Any, Any]", value).items()
+        }
     if isinstance(value, list | tuple):
-        return [_whole(item) for item in cast("Sequence[Any]", value)]
+        return [_without_surrogates(item) for item in cast("Sequence[Any]", value)]
     return value
 
 
 def texts(content: Any) -> list[str]:  # noqa: ANN401 -- whatever parts a provider has
-    """What is said in a content that has parts: the words among pictures and files, in their order."""
+    """Return the texts of a content that has parts, in order."""
     found: list[str] = []
-    to_see = [content]
-    while to_see:
-        part = to_see.pop()
+    queue = [content]
+    while queue:
+        part = queue.pop()
         if isinstance(part, str):
             found.append(part)
         elif isinstance(part, list):
-            to_see += reversed(cast("list[Any]", part))
+            queue += reversed(cast("list[Any]", part))
         elif isinstance(part, dict):
-            named = cast("dict[str, Any]", part)
-            to_see += (named.get("content"), named.get("text"))
+            part_fields = cast("dict[str, Any]", part)
+            queue += (part_fields.get("content"), part_fields.get("text"))
     return found
 
 
@@ -56,7 +61,7 @@ _EXTRA_KEYS = (
     "api_content",
     "effect_disposition",
 )
-"""What only some providers send: kept in one JSON column and given back as it came."""
+"""Keys that only some providers send: stored in one JSON column and returned unchanged."""
 
 _KNOWN_KEYS = frozenset(NewMessage._fields) | frozenset(_EXTRA_KEYS) | {"message_id", "id"}
 
@@ -70,7 +75,7 @@ _INSERT = (
 
 
 def insert_message(tx: Tx, session_id: str, message: NewMessage) -> int:
-    """Write one message and return its id."""
+    """Insert one message and return its id."""
     content, parts = message.content, None
     if isinstance(content, str):
         content = redact(content)
@@ -108,7 +113,7 @@ def insert_message(tx: Tx, session_id: str, message: NewMessage) -> int:
 
 
 def _preview(tx: Tx, session_id: str, parts: str) -> None:
-    """Have a session that begins with parts be known by the words among them; texts: by a trigger."""
+    """Set the preview of a session whose first message has parts; for texts, a trigger does."""
     words = one_line(" ".join(texts(decode(parts))))[:_PREVIEW]
     if words:
         tx.run(
@@ -118,17 +123,17 @@ def _preview(tx: Tx, session_id: str, parts: str) -> None:
         )
 
 
-def message_from(given: Mapping[str, Any], *, kind: str | None = None) -> NewMessage:
-    """Read a message dictionary; keys the store has no column for are kept beside it."""
-    fields = {key: given[key] for key in NewMessage._fields if given.get(key) is not None}
+def message_from(message: Mapping[str, Any], *, kind: str | None = None) -> NewMessage:
+    """Convert a message dictionary; keys without a column go to `extra`."""
+    fields = {key: message[key] for key in NewMessage._fields if message.get(key) is not None}
     extra = {
         key: value
-        for key, value in given.items()
+        for key, value in message.items()
         if value is not None and (key in _EXTRA_KEYS or key not in _KNOWN_KEYS)
     }
     extra |= fields.pop("extra", {})
-    if given.get("message_id") is not None:
-        fields.setdefault("platform_message_id", str(given["message_id"]))
+    if message.get("message_id") is not None:
+        fields.setdefault("platform_message_id", str(message["message_id"]))
     if kind is not None:
         fields["kind"] = kind
     if "timestamp" in fields:
@@ -137,15 +142,15 @@ def message_from(given: Mapping[str, Any], *, kind: str | None = None) -> NewMes
 
 
 def seconds(moment: Any) -> float:  # noqa: ANN401 -- a number, or whatever can tell its timestamp
-    """A point in time as seconds since the epoch."""
+    """Return a point in time as seconds since the epoch."""
     return float(moment.timestamp()) if hasattr(moment, "timestamp") else float(moment)
 
 
 _COLUMNS = _KNOWN_KEYS - frozenset(_EXTRA_KEYS)
 
 
-def _beside(extra: Row) -> Row:
-    """What a provider sent without what has a column: the column says what was said, and by whom."""
+def _without_columns(extra: Row) -> Row:
+    """Return the keys of `extra` that have no column; a column takes precedence over them."""
     return {key: value for key, value in extra.items() if key not in _COLUMNS}
 
 
@@ -158,9 +163,9 @@ _MESSAGE_COLUMNS = (
 def conversation_messages(  # noqa: C901, PLR0912 -- one flat `if` a column: a loop would cost a third more
     tx: Tx, where: str, bindings: tuple[Any, ...]
 ) -> list[Row]:
-    """Messages as models see them: `role` and `content`, and what else was said.
+    """Return messages as dictionaries for a model: `role`, `content` and every other field that is set.
 
-    `id` is the row's own, so that a caller can tell what is stored already.
+    `id` is the id of the row, so that a caller can tell which messages are stored.
     """
     messages: list[Row] = []
     query = f"SELECT {_MESSAGE_COLUMNS} FROM messages WHERE {where} ORDER BY id"
@@ -185,7 +190,7 @@ def conversation_messages(  # noqa: C901, PLR0912 -- one flat `if` a column: a l
             message["message_id"] = sent_id
         if extra is not None:
             more = decode(extra)
-            message.update(more if _COLUMNS.isdisjoint(more) else _beside(more))
+            message.update(more if _COLUMNS.isdisjoint(more) else _without_columns(more))
         if kind != "message":
             message["kind"] = kind
         if observed:
@@ -199,9 +204,9 @@ def conversation_messages(  # noqa: C901, PLR0912 -- one flat `if` a column: a l
 
 
 IS_OUT_OF_ORDER = "(SELECT value FROM main.meta WHERE key = 'out_of_order')"
-"""Whether messages may have been stored in another order than that of their times."""
+"""SQL: whether the order of message ids may differ from that of their times."""
 
 
-def note_import(tx: Tx) -> None:
-    """What was said elsewhere came in: from now on the order of ids is not that of times."""
+def mark_out_of_order(tx: Tx) -> None:
+    """Record that an import has made the order of message ids differ from that of their times."""
     tx.run("INSERT INTO meta VALUES ('out_of_order', '1') ON CONFLICT (key) DO NOTHING")

@@ -1,6 +1,6 @@
-"""Where a chat's conversation is: session key to session id, one row a route.
+"""Store routes: which conversation a chat is in, one row per session key.
 
-The gateway's truth. `entry` is the gateway's own JSON; the store only keeps its session id in step.
+`entry` is private JSON of the gateway.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from hermes_state.values import Route, Row
 
 
 def save(tx: Tx, route: Route, session_id: str) -> None:
-    """Set one route; the others are not touched."""
+    """Store a route, replacing an earlier one of the same key."""
     tx.run(
         "INSERT INTO routes (session_key, entry, scope, expired, session_id, updated_at)"
         " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (scope, session_key) DO UPDATE SET"
@@ -23,28 +23,28 @@ def save(tx: Tx, route: Route, session_id: str) -> None:
 
 
 def save_all(tx: Tx, routes: Iterable[tuple[Route, str]]) -> None:
-    """Set these routes, each to the session of this id; the others are not touched."""
+    """Store routes, each with its session id."""
     for route, session_id in routes:
         save(tx, route, session_id)
 
 
 def load(tx: Tx, scope: str = "") -> dict[str, Row]:
-    """Every route of a scope by its key."""
+    """Return the routes of a scope by key."""
     found = tx.rows("SELECT * FROM routes WHERE scope = ?", scope)
     return {row["session_key"]: row for row in found}
 
 
 def find(tx: Tx, session_key: str, scope: str = "") -> Row | None:
-    """One route, or None."""
+    """Return a route, or None."""
     return tx.row("SELECT * FROM routes WHERE scope = ? AND session_key = ?", scope, session_key)
 
 
 def keys_of(tx: Tx, session_id: str, scope: str = "") -> set[str]:
-    """The keys whose route leads to the conversation of a session, whichever session of it they name.
+    """Return the keys whose route leads to the conversation of a session, through any of its sessions.
 
-    A chat whose time in it is up is in it no more, though its route stays until somebody writes there.
+    Expired routes do not count; they stay until somebody writes in their chat.
     """
-    # Written so, it stays off the primary key, which would read every route of the scope.
+    # `scope || ''` keeps SQLite from the primary key, which would read every route of the scope.
     found = tx.tuples(
         "SELECT session_key FROM routes WHERE scope || '' = ?2 AND session_id IN (SELECT ?1 UNION"
         " SELECT id FROM sessions WHERE conversation_id ="
@@ -56,10 +56,10 @@ def keys_of(tx: Tx, session_id: str, scope: str = "") -> set[str]:
     return {str(row[0]) for row in found}
 
 
-def lost(tx: Tx, session_key: str, over: Iterable[str]) -> Row | None:
-    """The conversation that was had last under a key and has none of the ends named `over`.
+def last_conversation(tx: Tx, session_key: str, over: Iterable[str]) -> Row | None:
+    """Return the last conversation of a chat whose route was deleted, or None.
 
-    It is where a chat goes on whose route was forgotten.
+    Conversations with an end reason in `over` do not count.
     """
     return tx.row(
         "SELECT id, last_active_at FROM sessions WHERE session_key = ? AND is_tip = 1"
@@ -71,7 +71,7 @@ def lost(tx: Tx, session_key: str, over: Iterable[str]) -> Row | None:
 
 
 def delete(tx: Tx, session_keys: Iterable[str], scope: str = "") -> int:
-    """Forget routes; returns how many there were."""
+    """Delete routes; return how many there were."""
     return tx.run(
         f"DELETE FROM routes WHERE scope = ? AND {tx.among('session_key')}",
         scope,

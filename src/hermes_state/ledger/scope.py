@@ -1,4 +1,4 @@
-"""Scope: whose conversations may be seen. A query that is given one finds nothing else."""
+"""Restrict queries to the conversations that a person or chat may see."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hermes_state.values import DELEGATE, DIRECT, Scope
 
 
 def condition(scope: Scope, table: str = "sessions") -> tuple[str, tuple[Any, ...]]:
-    """What a row of `sessions` must fulfil to be seen, as SQL and its values."""
+    """Return the SQL condition that visible rows of `sessions` fulfill, and its values."""
     own, values = (
         f"{table}.source = ? AND {table}.user_id IS NOT DISTINCT FROM ?",
         [scope.source, scope.user_id],
@@ -16,7 +16,7 @@ def condition(scope: Scope, table: str = "sessions") -> tuple[str, tuple[Any, ..
         own += f" AND {table}.chat_id = ? AND {table}.thread_id IS NOT DISTINCT FROM ?"
         values += [scope.chat_id, scope.thread_id]
     if scope.in_group:
-        own += f" AND {table}.chat_type <> '{DIRECT}'"  # of one that does not say, nothing is shown
+        own += f" AND {table}.chat_type <> '{DIRECT}'"  # a session without a type is hidden
     if not scope.with_local:
         return f"({own})", tuple(values)
     local = (
@@ -27,7 +27,7 @@ def condition(scope: Scope, table: str = "sessions") -> tuple[str, tuple[Any, ..
 
 
 def is_visible(tx: Tx, session_id: str, scope: Scope | None) -> bool:
-    """Whether a session is there and may be seen."""
+    """Return whether a session exists and is visible."""
     terms, values = condition(scope) if scope is not None else ("1", ())
     found = tx.value(f"SELECT 1 FROM sessions WHERE id = ? AND {terms}", session_id, *values)
     return found is not None

@@ -1,4 +1,4 @@
-"""The rows of conversations: made, read, ended, changed, deleted."""
+"""Create, read, end, change and delete sessions."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -29,25 +29,25 @@ _FILLABLE = (
 """Columns that a later `create` of the same session may fill when they are still empty."""
 
 _PLACE = ("session_key", "chat_id", "chat_type", "thread_id", "user_id", "display_name")
-"""Columns that say whose a session is, and where it is had."""
+"""Columns that name the person and chat of a session."""
 
 CHOSEN_MODEL = "chosen_model"
-"""The field of `model_config` with the model that was chosen for this conversation alone."""
+"""The field of `model_config` with the model chosen for this conversation only."""
 INSTRUCTIONS = "instructions"
-"""The field of `model_config` with what a program wants of this conversation."""
+"""The field of `model_config` with the instructions of a program for this conversation."""
 
 ACCIDENTAL_ENDS = ("agent_close", "ws_orphan_reap")
-"""Reasons that say a process went away, not that anybody ended the conversation."""
+"""End reasons that mean that a process died, not that somebody ended the conversation."""
 
 
 def new_id() -> str:
-    """A session id that sorts by time: date, time, six random hex digits."""
+    """Return a session id that sorts by time: date, time, six random hex digits."""
     moment = datetime.fromtimestamp(clock.now(), UTC)
     return f"{moment:%Y%m%d_%H%M%S}_{os.urandom(3).hex()}"
 
 
 def move(tx: Tx, session_id: str, place: Mapping[str, Any]) -> None:
-    """Have a session belong to another place and person; what is not given, it has not."""
+    """Assign a session to another person and chat; columns that are not given become empty."""
     assignments = ", ".join(f"{name} = ?" for name in _PLACE)
     values = _storable({name: place.get(name) for name in _PLACE}).values()
     tx.run(f"UPDATE sessions SET {assignments} WHERE id = ?", *values, session_id)
@@ -61,7 +61,7 @@ def create(
     *,
     parent_session_id: str | None = None,
 ) -> None:
-    """Make a session, or fill the gaps of the one that has this id; nothing is overwritten."""
+    """Create a session, or fill the empty columns of an existing one; nothing is overwritten."""
     if unknown := set(fields) - set(_FILLABLE):
         raise TypeError(f"a session has no {', '.join(sorted(unknown))}")
     values, session_id = _storable(fields), without_surrogates(session_id)
@@ -72,13 +72,13 @@ def create(
     else:
         _insert(tx, session_id, source, values)
     if parent_session_id is not None:
-        _adopt(tx, session_id, parent_session_id)
+        _link_to_parent(tx, session_id, parent_session_id)
 
 
 def _storable(values: Mapping[str, Any]) -> Row:
-    """Columns as the database takes them: names of people and files may have bytes that are no text.
+    """Return columns without lone surrogates, as names of people and files may have them.
 
-    A folder of such a name is not kept, since under another name it would be another folder.
+    A folder with such a name is dropped: the changed name would be another folder.
     """
     return {name: _text_of(name, value) for name, value in values.items()}
 
@@ -107,34 +107,34 @@ def _insert(tx: Tx, session_id: str, source: str, values: Row) -> None:
 
 
 def _fill(tx: Tx, session_id: str, values: Row) -> None:
-    given = {name: value for name, value in values.items() if value is not None}
-    if given:
-        changes = ", ".join(f"{name} = coalesce({name}, ?)" for name in given)
-        tx.run(f"UPDATE sessions SET {changes} WHERE id = ?", *given.values(), session_id)
+    known = {name: value for name, value in values.items() if value is not None}
+    if known:
+        changes = ", ".join(f"{name} = coalesce({name}, ?)" for name in known)
+        tx.run(f"UPDATE sessions SET {changes} WHERE id = ?", *known.values(), session_id)
 
 
-def _adopt(tx: Tx, session_id: str, parent_id: str) -> None:
-    """Hang a session under its parent, unless it has one; what it is to the parent follows."""
+def _link_to_parent(tx: Tx, session_id: str, parent_id: str) -> None:
+    """Link a session to its parent, unless it has one; determine the relation."""
     child, parent = fetch(tx, session_id), fetch(tx, parent_id)
-    if child["parent_session_id"] is not None or _is_above(tx, session_id, parent_id):
+    if child["parent_session_id"] is not None or _is_ancestor(tx, session_id, parent_id):
         return
     relation = _relation(child, parent)
     if relation == "continuation" and not _can_continue(tx, session_id, parent_id):
-        relation = "branch"  # it keeps its own identity: nothing is hidden behind another
+        relation = "branch"  # it stays a conversation of its own
     link(tx, session_id, parent, relation)
 
 
 def _relation(child: Row, parent: Row) -> str:
-    noted = marks(child)
-    if "_delegate_from" in noted:
+    stored = marks(child)
+    if "_delegate_from" in stored:
         return "delegate"
-    if "_branched_from" in noted:
+    if "_branched_from" in stored:
         return "branch"
     return "continuation" if parent["end_reason"] == "compression" else "branch"
 
 
 def _can_continue(tx: Tx, session_id: str, parent_id: str) -> bool:
-    """A parent has one heir, and an heir has no conversation of its own that it would leave behind."""
+    """Return whether a session may continue its parent: neither has another continuation."""
     return not tx.value(
         "SELECT EXISTS (SELECT 1 FROM sessions WHERE parent_session_id = ?1"
         " AND relation = 'continuation' OR conversation_id = ?2 AND id <> ?2)",
@@ -143,8 +143,8 @@ def _can_continue(tx: Tx, session_id: str, parent_id: str) -> bool:
     )
 
 
-def _is_above(tx: Tx, session_id: str, other_id: str) -> bool:
-    """Whether the other one is this session, or hangs under it."""
+def _is_ancestor(tx: Tx, session_id: str, other_id: str) -> bool:
+    """Return whether the other session is this one or a descendant of it."""
     return bool(
         tx.value(
             """
@@ -162,7 +162,7 @@ def _is_above(tx: Tx, session_id: str, other_id: str) -> bool:
 
 
 def link(tx: Tx, session_id: str, parent: Row, relation: str) -> None:
-    """Record what a session is to its parent; a continuation takes over the conversation."""
+    """Link a session to its parent; a continuation takes over the conversation."""
     if relation != "continuation":
         tx.run(
             "UPDATE sessions SET parent_session_id = ?, relation = ? WHERE id = ?",
@@ -185,20 +185,20 @@ def link(tx: Tx, session_id: str, parent: Row, relation: str) -> None:
 
 
 def exists(tx: Tx, session_id: str) -> bool:
-    """Whether there is a session with exactly this id."""
-    known = tx.value("SELECT 1 FROM sessions WHERE id = ?", without_surrogates(session_id))
-    return known is not None
+    """Return whether there is a session with exactly this id."""
+    found = tx.value("SELECT 1 FROM sessions WHERE id = ?", without_surrogates(session_id))
+    return found is not None
 
 
 @one_statement
 def find(tx: Tx, session_id: str) -> Row | None:
-    """All columns of a session, or None."""
+    """Return a session, or None."""
     id_ = without_surrogates(session_id)
     return tx.row("SELECT * FROM sessions WHERE id = ?", id_)
 
 
 def fetch(tx: Tx, session_id: str) -> Row:
-    """All columns of a session; raises SessionNotFoundError."""
+    """Return a session; raise SessionNotFoundError when there is none."""
     row = find(tx, session_id)
     if row is None:
         raise SessionNotFoundError(
@@ -208,7 +208,7 @@ def fetch(tx: Tx, session_id: str) -> Row:
 
 
 def by_prefix(tx: Tx, text: str, scope: Scope | None = None) -> str | None:
-    """The one session whose id is `text` or begins with it; with a scope, of those that may be seen."""
+    """Return the one visible session whose id is `text` or begins with it, or None."""
     text = without_surrogates(text)
     if is_visible(tx, text, scope):
         return text
@@ -221,7 +221,7 @@ def by_prefix(tx: Tx, text: str, scope: Scope | None = None) -> str | None:
 
 
 def end(tx: Tx, session_id: str, reason: str) -> bool:
-    """End a session; the first end wins."""
+    """End a session; return False when it has ended already."""
     changed = tx.run(
         "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL",
         tx.now,
@@ -232,12 +232,12 @@ def end(tx: Tx, session_id: str, reason: str) -> bool:
 
 
 def reopen(tx: Tx, session_id: str) -> None:
-    """Take an end back."""
+    """Reopen a session that has ended."""
     tx.run("UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ?", session_id)
 
 
 def end_for_reset(tx: Tx, session_id: str, reason: str = "session_reset") -> bool:
-    """End a session for good, also one that only looks ended because its process went away."""
+    """End a session, also one whose end only means that its process died."""
     marks = ", ".join("?" * len(ACCIDENTAL_ENDS))
     changed = tx.run(
         "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
@@ -253,19 +253,19 @@ def end_for_reset(tx: Tx, session_id: str, reason: str = "session_reset") -> boo
 def change(tx: Tx, session_id: str, **values: Any) -> None:  # noqa: ANN401 -- columns
     """Set columns of a session that may change during its life."""
     changes = ", ".join(f"{name} = ?" for name in values)
-    given = _storable(values).values()
-    tx.run(f"UPDATE sessions SET {changes} WHERE id = ?", *given, session_id)
+    stored = _storable(values).values()
+    tx.run(f"UPDATE sessions SET {changes} WHERE id = ?", *stored, session_id)
 
 
 def change_model(tx: Tx, session_id: str, model: str, *, chosen_as: str | None = None) -> None:
-    """Set the model of a session; with a name, as one that was chosen for this conversation."""
+    """Set the model of a session; with `chosen_as`, record it as the choice for this conversation."""
     change(tx, session_id, model=model)
     if chosen_as is not None:
         _mark(tx, session_id, CHOSEN_MODEL, chosen_as)
 
 
 def instruct(tx: Tx, session_id: str, instructions: str) -> None:
-    """Set what a program wants of a session; the prompt with what it wanted before is built anew."""
+    """Set the instructions of a program; drop the system prompt that was built with the earlier ones."""
     row = find(tx, session_id)
     if row is None or instructions_of(row) == instructions:
         return
@@ -284,7 +284,7 @@ def _mark(tx: Tx, session_id: str, name: str, value: str) -> None:
 
 
 def instructions_of(row: Mapping[str, Any]) -> str:
-    """What a program wants of a session; empty: nothing."""
+    """Return the instructions of a program for a session, or an empty text."""
     return str(marks(row).get(INSTRUCTIONS, ""))
 
 
@@ -297,21 +297,21 @@ def without_instructions(model_config: str) -> str:
 
 
 def chosen_model(row: Row) -> str:
-    """The name of the model that was chosen for a conversation; empty: whichever the settings give."""
+    """Return the model that was chosen for a conversation; empty means the model of the settings."""
     return str(marks(row).get(CHOSEN_MODEL, ""))
 
 
 def marks(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What is noted of a session beside its columns; nothing when somebody else wrote it otherwise."""
+    """Return the `model_config` of a session as a dictionary; empty when it is not a JSON object."""
     try:
-        noted: object = decode(row.get("model_config") or "{}")
+        stored: object = decode(row.get("model_config") or "{}")
     except ValueError:
         return {}
-    return cast("dict[str, Any]", noted) if isinstance(noted, dict) else {}
+    return cast("dict[str, Any]", stored) if isinstance(stored, dict) else {}
 
 
 def set_archived(tx: Tx, session_id: str, archived: bool) -> bool:
-    """Archive or bring back the whole conversation of a session."""
+    """Archive or unarchive the conversation of a session."""
     changed = tx.run(
         "UPDATE sessions SET archived = ? WHERE conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?)",
@@ -322,7 +322,7 @@ def set_archived(tx: Tx, session_id: str, archived: bool) -> bool:
 
 
 def recount(tx: Tx, session_id: str) -> None:
-    """Set the counters of a session to what its messages say."""
+    """Recompute the counters of a session from its messages."""
     tx.run(
         "UPDATE sessions SET (message_count, tool_call_count) ="
         " (SELECT coalesce(sum(active), 0),"
@@ -333,7 +333,7 @@ def recount(tx: Tx, session_id: str) -> None:
 
 
 def with_delegates(tx: Tx, session_ids: Collection[str]) -> list[str]:
-    """Every session of the conversations of these, and of the delegates they sent out."""
+    """Return all sessions of the conversations of some sessions, including those of their delegates."""
     found = tx.tuples(
         f"""
         WITH RECURSIVE doomed (id) AS (
@@ -354,7 +354,7 @@ def with_delegates(tx: Tx, session_ids: Collection[str]) -> list[str]:
 
 
 def delete(tx: Tx, session_ids: Collection[str]) -> int:
-    """Delete the whole conversations of these sessions; branches of them live on as their own."""
+    """Delete the conversations of some sessions; their branches become independent."""
     doomed = tx.many(with_delegates(tx, session_ids))
     tx.run(
         "UPDATE sessions SET parent_session_id = NULL, relation = NULL"

@@ -1,7 +1,7 @@
-"""The rules of titles: what one may be, whose it is, and how a taken one is numbered.
+"""Set and resolve titles of conversations.
 
-A title is taken for the person who has it, or for the chat that shares it, and for nobody else; the
-terminal's are the owner's.
+A title is unique per person, or per chat that shares its conversations; titles of the terminal belong to
+the owner.
 """
 
 import re
@@ -18,19 +18,19 @@ MAX_LENGTH = 100
 
 _NUMBERED = re.compile(r"^(.*?) #(\d+)$")
 
-_WHOSE = (
+_OWNER = (
     "iif(user_id IS NOT NULL, source || ' user ' || user_id,"
     " iif(chat_id IS NOT NULL, source || ' chat ' || chat_id, ''))"
 )
-"""Whose a title is: as in the unique index on titles."""
-_SAME_OWNER = f"{_WHOSE} = (SELECT {_WHOSE} FROM sessions WHERE id = ?)"
+"""SQL: the owner of a title, as in the unique index on titles."""
+_SAME_OWNER = f"{_OWNER} = (SELECT {_OWNER} FROM sessions WHERE id = ?)"
 
 
 def clean(title: str | None) -> str | None:
-    """What is kept of a title; None when nothing is. Raises TitleError when it is too long."""
+    """Return a title as it is stored, or None when it is empty; raise TitleError when it is too long."""
     if title is None:
         return None
-    text = _as_kept(title)
+    text = _as_stored(title)
     if len(text) > MAX_LENGTH:
         raise TitleError(
             f"A title has at most {MAX_LENGTH} characters; this one has {len(text)}.",
@@ -39,27 +39,27 @@ def clean(title: str | None) -> str | None:
     return text or None
 
 
-def _as_kept(title: str) -> str:
-    """A title that somebody types, as it would have been kept; no length is too much to look for."""
+def _as_stored(title: str) -> str:
+    """Return a title as it would be stored, without a limit of its length."""
     return one_line(visible(without_surrogates(title)))
 
 
 def set_title(tx: Tx, session_id: str, title: str | None) -> bool:
-    """Give a conversation its title; False when there is no such session."""
+    """Set the title of a conversation; return False when there is no such session."""
     text = clean(title)
     row = sessions.find(tx, session_id)
     if row is None:
         return False
     if text is not None:
-        _free_from_ancestors(tx, row, text)
+        _take_from_ancestor(tx, row, text)
     tx.run("UPDATE sessions SET title = ? WHERE id = ?", text, session_id)
     return True
 
 
 def set_if_empty(tx: Tx, session_id: str, title: str) -> bool:
-    """Give a conversation a title that was made for it; False when it has one, or is not there.
+    """Set a generated title; return False when the conversation has a title or does not exist.
 
-    It may have been compacted while the title was made: its tip gets it.
+    The newest session gets the title, as the conversation may have been compacted meanwhile.
     """
     if title_of(tx, session_id) is not None:
         return False
@@ -71,8 +71,11 @@ def set_if_empty(tx: Tx, session_id: str, title: str) -> bool:
     return tip is not None and set_title(tx, tip, title)
 
 
-def _free_from_ancestors(tx: Tx, row: Row, title: str) -> None:
-    """A title moves within its conversation; from another one it cannot be taken."""
+def _take_from_ancestor(tx: Tx, row: Row, title: str) -> None:
+    """Remove a title from an earlier session of the same conversation.
+
+    Raises TitleError when another conversation of the same owner has it.
+    """
     found = tx.rows(
         f"SELECT * FROM sessions WHERE title = ? AND id <> ? AND {_SAME_OWNER}",
         title,
@@ -92,7 +95,7 @@ def _free_from_ancestors(tx: Tx, row: Row, title: str) -> None:
 
 
 def title_of(tx: Tx, session_id: str) -> str | None:
-    """The title of a session's conversation, whichever of its sessions is asked for."""
+    """Return the title of the conversation of a session."""
     return tx.value(
         "SELECT title FROM sessions WHERE title IS NOT NULL AND conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?) ORDER BY depth DESC LIMIT 1",
@@ -101,14 +104,14 @@ def title_of(tx: Tx, session_id: str) -> str | None:
 
 
 def by_title(tx: Tx, title: str) -> Row | None:
-    """The session that has exactly this title; the terminal's before those of messengers."""
-    return _exact(tx, _as_kept(title), "1", ())
+    """Return the session with exactly this title, preferring those of the terminal."""
+    return _exact(tx, _as_stored(title), "1", ())
 
 
 def resolve(tx: Tx, title: str, scope: Scope | None = None) -> str | None:
-    """The session a person means by a title: the newest of its numbered heirs, else the exact one."""
+    """Return the session with a title: the newest numbered one, else the exact one."""
     terms, values = condition(scope) if scope is not None else ("1", ())
-    title = _as_kept(title)
+    title = _as_stored(title)
     heirs = [id_ for id_, _ in _numbered(tx, title, terms, values)]
     if heirs:
         return heirs[0]
@@ -116,10 +119,10 @@ def resolve(tx: Tx, title: str, scope: Scope | None = None) -> str | None:
     return exact["id"] if exact else None
 
 
-def meant(tx: Tx, name: str, scope: Scope | None = None) -> str | None:
-    """The session a person means by a name: its whole id, its title, or else the beginning of its id.
+def resolve_name(tx: Tx, name: str, scope: Scope | None = None) -> str | None:
+    """Return the session with this id or title, or whose id begins with it, in this order.
 
-    In this order: a title may well be a date, and then it is the beginning of other conversations' ids.
+    A title may be a date, and other session ids begin with the same date.
     """
     if is_visible(tx, without_surrogates(name), scope):
         return without_surrogates(name)
@@ -127,9 +130,9 @@ def meant(tx: Tx, name: str, scope: Scope | None = None) -> str | None:
 
 
 def next_in_lineage(tx: Tx, title: str, session_id: str | None = None) -> str:
-    """The title itself when it is free, else the same with the next number.
+    """Return the title if it is free, else the title with the next number.
 
-    Free for the owner of a session, or for everybody when none is named.
+    With a session, only titles of its owner count; otherwise all do.
     """
     terms, values = (_SAME_OWNER, (session_id,)) if session_id is not None else ("1", ())
     match = _NUMBERED.match(title)
@@ -138,7 +141,7 @@ def next_in_lineage(tx: Tx, title: str, session_id: str | None = None) -> str:
     if not numbers and _exact(tx, base, terms, values) is None:
         return base
     number = max([1, *numbers])
-    while True:  # a long one is cut for its number, and then others may have the same
+    while True:  # a long title is truncated for its number, and may then exist
         number += 1
         suffix = f" #{number}"
         numbered = base[: MAX_LENGTH - len(suffix)].rstrip() + suffix
@@ -146,12 +149,12 @@ def next_in_lineage(tx: Tx, title: str, session_id: str | None = None) -> str:
             return numbered
 
 
-def fitting(tx: Tx, session_id: str, wanted: str | None) -> str | None:
-    """What a session can be called that wants this title: cut when too long, numbered when taken."""
+def valid_title(tx: Tx, session_id: str, title: str | None) -> str | None:
+    """Return a valid title: truncated when it is too long, numbered when it exists."""
     try:
-        title = clean(wanted)
+        title = clean(title)
     except TitleError:
-        title = clean((wanted or "")[:MAX_LENGTH])
+        title = clean((title or "")[:MAX_LENGTH])
     others = f"id <> ? AND {_SAME_OWNER}"
     if title is None or _exact(tx, title, others, (session_id, session_id)) is None:
         return title
@@ -161,14 +164,14 @@ def fitting(tx: Tx, session_id: str, wanted: str | None) -> str | None:
 def _exact(tx: Tx, title: str, terms: str, values: tuple[Any, ...]) -> Row | None:
     return tx.row(
         f"SELECT * FROM sessions WHERE title = ? AND {terms}"
-        f" ORDER BY {_WHOSE} <> '', started_at DESC, id",
+        f" ORDER BY {_OWNER} <> '', started_at DESC, id",
         title,
         *values,
     )
 
 
 def _numbered(tx: Tx, base: str, terms: str, values: tuple[Any, ...]) -> list[tuple[str, int]]:
-    """Sessions titled `base #N`, the most recently started first."""
+    """Return sessions titled `base #N` with their numbers, most recently started first."""
     start = f"{base} #"
     found = tx.tuples(
         f"SELECT id, title FROM sessions WHERE title > ? AND title < ? AND {terms}"

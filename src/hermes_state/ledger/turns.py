@@ -1,10 +1,10 @@
-"""A turn: one exchange, from the moment it is accepted to exactly one end.
+"""Store turns: one exchange each, from its acceptance to exactly one end.
 
 accepted → running → answered | failed | interrupted      (running → running: one more attempt)
-accepted → failed | interrupted                           (it never began)
+accepted → failed | interrupted                           (it never started)
 
-Accepting stores what was delivered, the user's message and the turn together; only then may anybody be
-told that we have it. Ending stores the answer, its pieces for the platform and the end together.
+Accepting stores the inbound message, the user's message and the turn in one transaction; only then may
+the input be acknowledged. Ending stores the answer, its outbound parts and the end in one transaction.
 """
 
 import os
@@ -54,18 +54,18 @@ from hermes_state.values import (
     TurnSource,
 )
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 _NO_KEY = (None, None, None)
 
-_ONLY_WAITS = (
+_IS_WAITING = (
     "SELECT 1 FROM questions WHERE turn_id = ?1 AND state = 'pending' AND NOT EXISTS (SELECT 1 FROM"
     " effects WHERE effects.turn_id = ?1 AND effects.state = 'started'"
     " AND effects.tool_call_id <> questions.tool_call_id)"
 )
-"""A question that a turn has put and that nobody has answered, beside which nothing was being done."""
+"""SQL: a pending question of a turn in which no other tool call was running."""
 
-FOLDED = "said to the turn before it"
-"""The reason of a turn that was over before it began, because the one before it answers it too."""
+MERGED = "said to the turn before it"
+"""The reason of a queued turn that ended because the running turn answers its message too."""
 
 REPLACED = "replaced by its new version"
 
@@ -75,41 +75,41 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     session_id: str,
     message: Mapping[str, Any],
     *,
-    delivery: InboundMessage | None = None,
+    inbound: InboundMessage | None = None,
     idempotency_key: str | None = None,
-    opening: NewSession | None = None,
+    new_session: NewSession | None = None,
     reopens: bool = False,
     over: Collection[str] = (),
     replaces: int | None = None,
     only_if_idle: bool = False,
     source: TurnSource = NO_SOURCE,
 ) -> Accepted:
-    """Take a message in; a second delivery of the same one finds the first.
+    """Store an input as a turn; the same inbound message or idempotency key returns the first turn.
 
-    A session that was compacted meanwhile takes it in where its conversation goes on, which is open
-    again by it when the caller wishes. With an opening, the session is made together with its first
-    message when it is not there. `replaces` is a user message that is taken back for it, with all after
-    it. Raises AlreadySettledError when the delivery was dealt with before and has no turn (any more),
-    ConversationOverError when the conversation has one of the ends named `over`, ConversationBusyError
-    when a process runs it although something is to be taken back or `only_if_idle` is set.
+    The message goes to the newest session of the conversation; with `reopens`, an ended one is reopened.
+    With `new_session`, a missing session is created in the same transaction. `replaces` is a user
+    message to rewind to first. Raises AlreadySettledError when the inbound message was handled without
+    a turn, ConversationOverError when the end reason of the conversation is in `over`, and
+    ConversationBusyError when another process runs the conversation although `replaces` or
+    `only_if_idle` is set.
     """
-    known, tip, room, end = _seen(tx, session_id, delivery, idempotency_key)
-    if known is not None:
-        return known
-    if room is not None and (only_if_idle or replaces is not None):
-        _check_idle(tx, room, source.worker)
-    makes_session = tip is None and opening is not None
-    now = tx.now  # not after its session began, by which `opens` knows it
+    earlier, tip, conversation_id, end = _locate(tx, session_id, inbound, idempotency_key)
+    if earlier is not None:
+        return earlier
+    if conversation_id is not None and (only_if_idle or replaces is not None):
+        _check_idle(tx, conversation_id, source.worker)
+    makes_session = tip is None and new_session is not None
+    now = tx.now  # not later than the start of its session: `opens` compares them
     if tip is not None:
         session_id = tip
         if end is not None and end in over:
             raise ConversationOverError(f"The conversation of {tip} is over.")
         if end is not None and reopens:
             sessions.reopen(tx, tip)
-    elif opening is not None:
-        begin(tx, session_id, opening)
+    elif new_session is not None:
+        create_session(tx, session_id, new_session)
     else:
-        sessions.fetch(tx, session_id)  # says that there is none
+        sessions.fetch(tx, session_id)  # raises SessionNotFoundError
     if replaces is not None:
         messages.rewind(tx, session_id, replaces)
     message_id = insert_message(tx, session_id, message_from(message))
@@ -126,14 +126,16 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     )
     if source.worker is not None:
         workers.refresh(tx, source.worker)
-    if delivery is not None:
-        inbox.make_turn(tx, delivery, turn_id)
-    room = room or session_id  # a session that was made here begins a conversation
-    return Accepted(turn_id, session_id, room, message_id, is_new=True, makes_session=makes_session)
+    if inbound is not None:
+        inbox.make_turn(tx, inbound, turn_id)
+    conversation_id = conversation_id or session_id  # a new session starts a conversation
+    return Accepted(
+        turn_id, session_id, conversation_id, message_id, is_new=True, makes_session=makes_session
+    )
 
 
 def _check_idle(tx: Tx, conversation_id: str, worker: str | None) -> None:
-    """Raise ConversationBusyError when a process runs a conversation, or another is about to."""
+    """Raise ConversationBusyError when another process runs a conversation or is about to."""
     has_others = tx.value(
         "SELECT EXISTS (SELECT 1 FROM turns JOIN sessions ON sessions.id = turns.session_id"
         " JOIN workers ON workers.name = turns.worker"
@@ -150,13 +152,12 @@ def _check_idle(tx: Tx, conversation_id: str, worker: str | None) -> None:
         )
 
 
-def _seen(
-    tx: Tx, session_id: str, delivery: InboundMessage | None, idempotency_key: str | None
+def _locate(
+    tx: Tx, session_id: str, inbound: InboundMessage | None, idempotency_key: str | None
 ) -> tuple[Accepted | None, str | None, str | None, str | None]:
-    """The turn of a message that came before, where its conversation goes on, which that is, and how it
-    has ended.
+    """Return the earlier turn of an input, else its newest session, conversation and end reason.
 
-    One question for all of it, since every message asks it.
+    This is a single query, since every input runs it.
     """
     (found,) = tx.tuples(
         "SELECT before.id, before.session_id, before.user_message_id,"
@@ -168,62 +169,62 @@ def _seen(
         " coalesce((SELECT id FROM turns WHERE idempotency_key = ?4), inbox.turn_id)"
         " LEFT JOIN sessions AS tip ON tip.is_tip = 1 AND tip.conversation_id ="
         " (SELECT conversation_id FROM sessions WHERE id = ?5)",
-        *(delivery.key if delivery is not None else _NO_KEY),
+        *(inbound.key if inbound is not None else _NO_KEY),
         idempotency_key,
         session_id,
     )
-    turn_id, its_session, message_id, its_room, outcome, tip, room, end = found
+    turn_id, its_session, message_id, its_conversation, outcome, tip, conversation_id, end = found
     if turn_id is not None:
-        known = Accepted(turn_id, its_session, its_room, message_id, is_new=False)
-        return known, None, None, None
-    if outcome is not None and delivery is not None:
-        raise AlreadySettledError(f"{delivery.platform} message {delivery.message_id} is settled.")
-    return None, tip, room, end
+        earlier = Accepted(turn_id, its_session, its_conversation, message_id, is_new=False)
+        return earlier, None, None, None
+    if outcome is not None and inbound is not None:
+        raise AlreadySettledError(f"{inbound.platform} message {inbound.message_id} is settled.")
+    return None, tip, conversation_id, end
 
 
-def begin(tx: Tx, session_id: str, opening: NewSession) -> None:
-    """Make a session, with what was said before."""
+def create_session(tx: Tx, session_id: str, new_session: NewSession) -> None:
+    """Create a session with its route and earlier messages."""
     sessions.create(
         tx,
         session_id,
-        opening.source,
-        opening.fields,
-        parent_session_id=opening.parent_session_id,
+        new_session.source,
+        new_session.fields,
+        parent_session_id=new_session.parent_session_id,
     )
-    for message in opening.messages:
+    for message in new_session.messages:
         insert_message(tx, session_id, message_from(message))
-    if (route := opening.route) is not None:
+    if (route := new_session.route) is not None:
         routes.save(tx, route, session_id)
 
 
-def begin_once(tx: Tx, session_id: str, opening: NewSession) -> bool:
-    """Make a session unless it is there; tells whether it was made."""
+def create_session_once(tx: Tx, session_id: str, new_session: NewSession) -> bool:
+    """Create a session unless it exists; return whether it was created."""
     makes_session = sessions.find(tx, session_id) is None
     if makes_session:
-        begin(tx, session_id, opening)
+        create_session(tx, session_id, new_session)
     return makes_session
 
 
-def name(tx: Tx, session_id: str, title: str, opening: NewSession) -> bool:
-    """Give a conversation its title, also one in which nothing was said yet; tells whether it makes one.
+def set_title(tx: Tx, session_id: str, title: str, new_session: NewSession) -> bool:
+    """Set the title of a conversation, creating it if needed; return whether it was created.
 
-    Raises TitleError, and then there is none.
+    Raises TitleError, and then nothing is created.
     """
-    makes_session = begin_once(tx, session_id, opening)
+    makes_session = create_session_once(tx, session_id, new_session)
     titles.set_title(tx, session_id, title)
     return makes_session
 
 
 def start(tx: Tx, turn_id: str, lease: Lease | None = None, *, is_same: bool = False) -> int:
-    """Begin to run a turn, for the first time or again; returns which attempt this is.
+    """Start a turn, for the first time or again; return the number of this attempt.
 
-    One that only waited for a person when it was cut off has not lost an attempt by it. `is_same` tells
-    that nothing was cut off: the last attempt goes on, of which the store could not take something.
+    A crash while the turn only waited for a person does not count as an attempt. With `is_same`, the
+    last attempt continues after a write that the store had refused.
     """
     leases.check(tx, lease)
     attempt = tx.value(
         "UPDATE turns SET state = 'running', attempts = max(1, attempts + (NOT ?3 AND NOT EXISTS"
-        f" ({_ONLY_WAITS}))), started_at = coalesce(started_at, ?2) WHERE id = ?1 RETURNING attempts",
+        f" ({_IS_WAITING}))), started_at = coalesce(started_at, ?2) WHERE id = ?1 RETURNING attempts",
         turn_id,
         tx.now,
         is_same,
@@ -231,7 +232,7 @@ def start(tx: Tx, turn_id: str, lease: Lease | None = None, *, is_same: bool = F
     return attempt if attempt is not None else fetch(tx, turn_id)["attempts"]
 
 
-def take(
+def claim(
     tx: Tx,
     turn_id: str,
     conversation_id: str,
@@ -239,18 +240,17 @@ def take(
     *,
     is_same: bool = False,
 ) -> ClaimedTurn | None:
-    """Take the lease of a turn's conversation and begin to run it; None when somebody else has it.
+    """Acquire the lease of a turn's conversation and start the turn; return None when it is held.
 
-    Raises IllegalTransitionError when the turn has ended, TurnMovedError when its chat has taken it
-    along into another conversation: under the lease of this one, two could run it. Raises
-    EarlierTurnError when an earlier turn of the conversation has no end: that one comes first, as a
-    model must not be shown a tool call without its result.
+    Raises IllegalTransitionError when the turn has ended, TurnMovedError when its chat moved it to
+    another conversation, which this lease does not protect, and EarlierTurnError when an earlier turn is
+    open: that one comes first, as a model must never see a tool call without its result.
     """
     row = fetch(tx, turn_id)
     if row["ended_at"] is not None:
         raise IllegalTransitionError(f"Turn {turn_id} is {row['state']} already.")
     if lineage.root(tx, row["session_id"]) != conversation_id:
-        raise TurnMovedError(f"Turn {turn_id} is answered in {row['session_id']}.")
+        raise TurnMovedError(f"Turn {turn_id} has moved to {row['session_id']}.")
     lease = leases.acquire(tx, conversation_id, holder)
     if lease is None:
         return None
@@ -261,7 +261,7 @@ def take(
 
 
 def _first_open(tx: Tx, conversation_id: str, before: int) -> str | None:
-    """Return the first turn without an end that a message before this one began."""
+    """Return the first open turn whose user message precedes a message."""
     return tx.value(
         "SELECT turns.id FROM turns JOIN sessions ON sessions.id = turns.session_id"
         " WHERE turns.state IN ('accepted', 'running') AND sessions.conversation_id = ?"
@@ -271,8 +271,8 @@ def _first_open(tx: Tx, conversation_id: str, before: int) -> str | None:
     )
 
 
-def put_off(tx: Tx, turn_id: str, lease: Lease | None = None) -> None:
-    """Leave a running turn to a later start; only what is cut off counts as an attempt."""
+def suspend(tx: Tx, turn_id: str, lease: Lease | None = None) -> None:
+    """Suspend a running turn; this attempt does not count, since nothing crashed."""
     leases.check(tx, lease)
     tx.run(
         "UPDATE turns SET attempts = max(0, attempts - 1) WHERE id = ? AND state = 'running'",
@@ -288,13 +288,13 @@ def step(
     lease: Lease | None = None,
     receipt: Receipt | None = None,
 ) -> int:
-    """Store what the model said, what it wants done and what it cost, before any of it is done."""
+    """Store a model's message, its tool calls and its cost before any call starts."""
     leases.check(tx, lease)
     turn = _running(tx, turn_id)
     if receipt is not None:
         budgets.settle(tx, turn_id, turn["session_id"], receipt)
-    partials.take(tx, turn_id)
-    message_id = _say(tx, turn, message)
+    partials.pop(tx, turn_id)
+    message_id = _add_message(tx, turn, message)
     for call in calls:
         effects.intend(tx, turn_id, message_id, call)
     return message_id
@@ -307,30 +307,30 @@ def finish(  # noqa: PLR0913 -- all that ends together
     *,
     message: Mapping[str, Any] | None = None,
     reason: str | None = None,
-    pieces: Sequence[OutboundPart] = (),
+    parts: Sequence[OutboundPart] = (),
     settled: Sequence[Settled] = (),
     lease: Lease | None = None,
     receipt: Receipt | None = None,
 ) -> int | None:
-    """End a turn with its last message and what must be sent; returns that message's id.
+    """End a turn with its last message and outbound parts, and release the lease; return the message id.
 
-    Calls that were never made are cancelled with it; those nobody saw the end of are unknown; what it
-    asked is asked no more. `settled` tells the model about calls, so that none stays without a result.
-    Without a last message, what was streamed of it stays. The conversation is given back.
+    Open calls are cancelled if they have not started and marked as unknown otherwise; open questions are
+    cancelled. `settled` gives calls their results, so that none stays without one. Without a last
+    message, the partial reply becomes the last message.
     """
     leases.give_back(tx, lease)
     turn = fetch(tx, turn_id)
     if receipt is not None:
         budgets.settle(tx, turn_id, turn["session_id"], receipt)
-    for one in settled:
-        effects.settle(tx, one.effect_id, one.state, one.result)
+    for call in settled:
+        effects.settle(tx, call.effect_id, call.state, call.result)
     effects.close_open(tx, turn_id)
-    questions.withdraw_of_turn(tx, turn_id)
-    message_id, streamed = None, partials.take(tx, turn_id).strip()
+    questions.cancel_of_turn(tx, turn_id)
+    message_id, streamed = None, partials.pop(tx, turn_id).strip()
     if message is None and streamed:
         message = {"role": "assistant", "content": streamed, "kind": "partial"}
     if message is not None:
-        message_id = _say(tx, turn, message)
+        message_id = _add_message(tx, turn, message)
     tx.run(
         "UPDATE turns SET state = ?, final_message_id = ?, reason = ?, ended_at = ? WHERE id = ?",
         end,
@@ -339,30 +339,28 @@ def finish(  # noqa: PLR0913 -- all that ends together
         tx.now,
         turn_id,
     )
-    outbox.put(tx, pieces, turn_id=turn_id)
+    outbox.add(tx, parts, turn_id=turn_id)
     return message_id
 
 
-def withdraw(tx: Tx, turn_id: str, reason: str) -> None:
-    """End a turn that never began and take its message out of the conversation; the store keeps it.
+def cancel(tx: Tx, turn_id: str, reason: str) -> None:
+    """Cancel a queued turn and deactivate its message, which stays in the store.
 
-    Raises IllegalTransitionError when it has begun, or is over.
+    Raises IllegalTransitionError when the turn has started or ended.
     """
     turn = fetch(tx, turn_id)
     if turn["state"] != "accepted":
-        raise IllegalTransitionError(
-            f"Turn {turn_id} is {turn['state']}: too late to take it back."
-        )
-    silence(tx, turn)
+        raise IllegalTransitionError(f"Turn {turn_id} is {turn['state']}: too late to cancel it.")
+    deactivate_message(tx, turn)
     finish(tx, turn_id, "interrupted", reason=reason)
 
 
 def replace(
-    tx: Tx, turn_id: str, message: Mapping[str, Any], delivery: InboundMessage
+    tx: Tx, turn_id: str, message: Mapping[str, Any], inbound: InboundMessage
 ) -> Accepted | None:
-    """Have a new version of a message answered in the place of one that waits; None: it waits no more.
+    """Replace a queued turn by a new version of its message; return None when it is no longer queued.
 
-    What waits behind it is said again, so that it stays behind.
+    Turns that are queued after it get new messages, so that they keep their place.
     """
     turn = fetch(tx, turn_id)
     if turn["state"] != "accepted":
@@ -373,19 +371,19 @@ def replace(
         turn["session_id"],
         turn["user_message_id"],
     )
-    withdraw(tx, turn_id, REPLACED)
+    cancel(tx, turn_id, REPLACED)
     source = TurnSource(turn["surface"], turn["worker"], turn["permissions"])
-    made = accept(tx, turn["session_id"], message, delivery=delivery, source=source)
-    tx.run("UPDATE turns SET accepted_at = ? WHERE id = ?", turn["accepted_at"], made.turn_id)
-    for one in behind:
-        say_again(tx, one, turn["session_id"])
-    return made
+    replacement = accept(tx, turn["session_id"], message, inbound=inbound, source=source)
+    tx.run(
+        "UPDATE turns SET accepted_at = ? WHERE id = ?", turn["accepted_at"], replacement.turn_id
+    )
+    for queued in behind:
+        requeue(tx, queued, turn["session_id"])
+    return replacement
 
 
-def say_again(tx: Tx, turn: Row, session_id: str) -> int:
-    """Have the message of a turn that waits said in a session, after what was said there; it does not
-    count any more where it was. Returns the new one.
-    """
+def requeue(tx: Tx, turn: Row, session_id: str) -> int:
+    """Append the message of a queued turn to a session and deactivate the old one; return the new id."""
     columns = "role, content, parts, timestamp, token_count, platform_message_id, extra, observed"
     message_id: int = tx.value(
         f"INSERT INTO messages (session_id, {columns}) SELECT CAST(? AS TEXT), {columns}"
@@ -393,7 +391,7 @@ def say_again(tx: Tx, turn: Row, session_id: str) -> int:
         session_id,
         turn["user_message_id"],
     )
-    silence(tx, turn)
+    deactivate_message(tx, turn)
     tx.run(
         "UPDATE turns SET session_id = ?, user_message_id = ? WHERE id = ?",
         session_id,
@@ -403,8 +401,8 @@ def say_again(tx: Tx, turn: Row, session_id: str) -> int:
     return message_id
 
 
-def silence(tx: Tx, turn: Row) -> None:
-    """Have the message of a turn count no more where it was said; the store keeps it."""
+def deactivate_message(tx: Tx, turn: Row) -> None:
+    """Deactivate the message of a turn; it stays in the store."""
     tx.run(
         "UPDATE messages SET active = 0 WHERE id = ?1 OR session_id = ?2 AND origin_id = ?1",
         turn["user_message_id"],
@@ -413,34 +411,35 @@ def silence(tx: Tx, turn: Row) -> None:
     sessions.recount(tx, turn["session_id"])
 
 
-def fold(tx: Tx, turn_id: str, into: str) -> int | None:
-    """Say the message of a turn that waits to the one that runs; None when it waits no longer, or its
-    chat has gone on in another conversation.
+def merge(tx: Tx, turn_id: str, into: str) -> int | None:
+    """Add the message of a queued turn to the running turn; return its id.
+
+    Returns None when the turn is no longer queued or has moved to another conversation.
     """
     turn, runs = fetch(tx, turn_id), _running(tx, into)
     is_here = lineage.root(tx, turn["session_id"]) == lineage.root(tx, runs["session_id"])
     if turn["state"] != "accepted" or not is_here:
         return None
     text = user_text(tx, turn_id)
-    withdraw(tx, turn_id, FOLDED)
-    return _say(tx, runs, {"role": "user", "content": text})
+    cancel(tx, turn_id, MERGED)
+    return _add_message(tx, runs, {"role": "user", "content": text})
 
 
-def _say(tx: Tx, turn: Row, message: Mapping[str, Any]) -> int:
+def _add_message(tx: Tx, turn: Row, message: Mapping[str, Any]) -> int:
     """Store a message as part of a turn."""
-    said = message_from(message)._replace(answers=turn["user_message_id"])
-    return insert_message(tx, turn["session_id"], said)
+    stored = message_from(message)._replace(answers=turn["user_message_id"])
+    return insert_message(tx, turn["session_id"], stored)
 
 
 @one_statement
 def find(tx: Tx, turn_id: str) -> Row | None:
-    """All columns of a turn, or None."""
+    """Return a turn, or None."""
     return tx.row("SELECT * FROM turns WHERE id = ?", turn_id)
 
 
 @one_statement
 def user_text(tx: Tx, turn_id: str) -> str:
-    """What the turn is to answer, as text."""
+    """Return the text of a turn's user message."""
     found = tx.row(
         "SELECT content, parts FROM messages WHERE id ="
         " (SELECT user_message_id FROM turns WHERE id = ?)",
@@ -456,7 +455,7 @@ def user_text(tx: Tx, turn_id: str) -> str:
 
 
 def fetch(tx: Tx, turn_id: str) -> Row:
-    """All columns of a turn; raises StoreError."""
+    """Return a turn; raise StoreError when there is none."""
     turn = find(tx, turn_id)
     if turn is None:
         raise StoreError(f"There is no turn {turn_id}.")
@@ -471,7 +470,7 @@ def _running(tx: Tx, turn_id: str) -> Row:
 
 
 def unfinished(tx: Tx) -> list[Row]:
-    """Turns without an end whose conversation nobody holds: what recovery has to look at."""
+    """Return the open turns whose conversation has no lease, for recovery."""
     return tx.rows(
         "SELECT turns.*, sessions.conversation_id FROM turns"
         " JOIN sessions ON sessions.id = turns.session_id"
@@ -484,7 +483,7 @@ def unfinished(tx: Tx) -> list[Row]:
 
 
 def open_in(tx: Tx, conversation_id: str) -> list[Row]:
-    """The open turns of a conversation, in their order."""
+    """Return the open turns of a conversation, in order."""
     return tx.rows(
         "SELECT turns.* FROM turns JOIN sessions ON sessions.id = turns.session_id"
         " WHERE turns.state IN ('accepted', 'running') AND sessions.conversation_id = ?"
@@ -503,7 +502,7 @@ def latest_in(tx: Tx, conversation_id: str) -> Row | None:
 
 
 def open_from_chat(tx: Tx, session_key: str) -> list[Row]:
-    """The open turns that came from a chat, in their order."""
+    """Return the open turns that came from a chat, in order."""
     return tx.rows(
         "SELECT turns.*, sessions.conversation_id FROM turns"
         " JOIN sessions ON sessions.id = turns.session_id JOIN inbox ON inbox.turn_id = turns.id"
@@ -522,7 +521,7 @@ def count_open(tx: Tx, surface: str) -> int:
 
 
 def open_of(tx: Tx, surfaces: Collection[str]) -> list[Row]:
-    """The open turns that came from these surfaces: their ids and surfaces."""
+    """Return the ids and surfaces of the open turns that came from some surfaces."""
     return tx.rows(
         "SELECT id, surface FROM turns WHERE state IN ('accepted', 'running')"
         f" AND {tx.among('surface')}",
@@ -544,14 +543,13 @@ def has_open(tx: Tx, worker: str) -> bool:
 def runnable(
     tx: Tx, worker: str, surfaces: Collection[str], conversations: Collection[str]
 ) -> list[Row]:
-    """The open turns that this worker may run now: the first one of each conversation at most.
+    """Return the open turns that a worker may run now, at most the first one per conversation.
 
-    A worker runs what it accepted; and where a worker is gone, what came from a surface that it serves
-    or is in a conversation that it has open. What stands before such a turn it runs first, unless that
-    belongs to another worker. A sub-agent's turn is left to its parent.
+    A worker runs the turns that it accepted, and those of dead workers if they came from a surface that
+    it serves or are in a conversation that it has open. An earlier turn in the same conversation runs
+    first, unless it belongs to another worker. The turn of a sub-agent is left to its parent.
 
-    Other turns that a worker which is gone had begun are found as well, with `is_due` 0: a surface may
-    adopt them.
+    Other turns that a dead worker had started are returned with `is_due` 0: a surface may adopt them.
     """
     return tx.rows(
         "WITH open AS (SELECT turns.*, sessions.conversation_id,"
@@ -581,7 +579,7 @@ def runnable(
 
 
 def unsent(tx: Tx, since: float, platforms: Collection[str]) -> list[Row]:
-    """Turns that came from these platforms and ended since then, with nothing put down to be sent."""
+    """Return the turns that came from some platforms and ended since a time without outbound parts."""
     return tx.rows(
         "SELECT turns.* FROM turns JOIN inbox ON inbox.turn_id = turns.id"
         " WHERE turns.ended_at >= ? AND turns.state IN ('answered', 'failed')"
@@ -593,29 +591,29 @@ def unsent(tx: Tx, since: float, platforms: Collection[str]) -> list[Row]:
     )
 
 
-def still_open(tx: Tx) -> list[Row]:
-    """Turns without an end, also those that somebody runs now, in the order of their words."""
+def all_open(tx: Tx) -> list[Row]:
+    """Return all open turns in the order of their user messages."""
     return tx.rows(
         "SELECT * FROM turns WHERE state IN ('accepted', 'running') ORDER BY user_message_id"
     )
 
 
 def of_session(tx: Tx, session_id: str) -> list[Row]:
-    """The turns of a session, in the order they were accepted."""
+    """Return the turns of a session, in the order in which they were accepted."""
     return tx.rows(
         "SELECT * FROM turns WHERE session_id = ? ORDER BY accepted_at, user_message_id", session_id
     )
 
 
 @one_statement
-def known(tx: Tx, idempotency_key: str) -> str | None:
-    """The turn that was accepted under a key."""
+def find_by_key(tx: Tx, idempotency_key: str) -> str | None:
+    """Return the id of the turn with an idempotency key, or None."""
     return tx.value("SELECT id FROM turns WHERE idempotency_key = ?", idempotency_key)
 
 
 @one_statement
-def opens(tx: Tx, turn_id: str) -> bool:
-    """Whether a session was made with this turn, which has not begun: nobody has been told of either."""
+def creates_session(tx: Tx, turn_id: str) -> bool:
+    """Return whether a turn created its session and has not started."""
     return bool(
         tx.value(
             "SELECT count(*) FROM turns JOIN sessions ON sessions.id = turns.session_id"
@@ -629,13 +627,13 @@ def opens(tx: Tx, turn_id: str) -> bool:
 
 
 def cut_short(tx: Tx, user_message_ids: Collection[int]) -> list[Row]:
-    """The turns that failed or were stopped, of those that answer these messages."""
+    """Return the failed and interrupted turns among those that answer some messages."""
     return tx.rows(
         f"WITH asked AS (SELECT id, session_id FROM messages WHERE {tx.among('id')})"
         " SELECT * FROM turns WHERE state IN ('failed', 'interrupted')"
         " AND user_message_id IN (SELECT id FROM asked)"
-        # What a turn answers may have been said before a compaction that came in its middle.
-        # Written so, it stays off the index of sessions, which would read every turn of a long one.
+        # The user message may be in an earlier session than the turn, after a compaction within it.
+        # `session_id || ''` keeps SQLite from the index of sessions, which would read every turn.
         " AND session_id || '' IN (SELECT id FROM sessions WHERE conversation_id IN"
         " (SELECT conversation_id FROM sessions WHERE id IN (SELECT session_id FROM asked)))",
         tx.many(user_message_ids),

@@ -1,4 +1,4 @@
-"""What model calls cost: one row a call, summed up on its session by the database."""
+"""Store the tokens and cost of model calls, one row per call; a trigger sums them on the session."""
 
 from hermes_state.store import Tx, one_statement
 from hermes_state.values import Row, Spent
@@ -8,7 +8,7 @@ _SUMS = (
     ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in _TOKENS)
     + ", coalesce(sum(cost_usd), 0.0) AS cost_usd"
 )
-"""Of calls, and of sessions, which keep the sums of their calls in columns of the same names."""
+"""SQL sums for rows of `usage` and of `sessions`, which have columns of the same names."""
 
 
 def record(
@@ -19,7 +19,7 @@ def record(
     turn_id: str | None = None,
     task: str = "",
 ) -> None:
-    """Note one model call; `task` names what is not part of the main loop."""
+    """Record one model call; `task` names calls outside the main loop."""
     tx.run(
         f"INSERT INTO usage (session_id, turn_id, task, {', '.join(Spent._fields)}, timestamp)"
         f" VALUES ({', '.join('?' * (len(Spent._fields) + 4))})",
@@ -33,7 +33,7 @@ def record(
 
 @one_statement
 def of_conversation(tx: Tx, session_id: str) -> list[Row]:
-    """Sums by model over all sessions of a conversation."""
+    """Return the sums per model over all sessions of a conversation."""
     return tx.rows(
         f"SELECT model, provider, count(*) AS calls, {_SUMS} FROM usage"
         " WHERE session_id IN (SELECT id FROM sessions WHERE conversation_id ="
@@ -44,8 +44,8 @@ def of_conversation(tx: Tx, session_id: str) -> list[Row]:
 
 
 @one_statement
-def so_far(tx: Tx, session_id: str) -> Row:
-    """The sum over a conversation and how often it was compacted, however many calls there were."""
+def totals(tx: Tx, session_id: str) -> Row:
+    """Return the totals of a conversation and how often it was compacted, at a constant cost."""
     return tx.rows(
         f"SELECT coalesce(sum(api_call_count), 0) AS calls, {_SUMS},"
         " coalesce(max(CASE id WHEN ?1 THEN depth END), 0) AS compactions FROM sessions"
@@ -55,8 +55,8 @@ def so_far(tx: Tx, session_id: str) -> Row:
 
 
 @one_statement
-def last_taken(tx: Tx, session_id: str) -> int | None:
-    """How many tokens the last request of a session and its reply were; None before there was one."""
+def last_request_tokens(tx: Tx, session_id: str) -> int | None:
+    """Return the tokens of the last request of a session and its reply, or None before the first one."""
     return tx.value(
         "SELECT input_tokens + output_tokens FROM usage WHERE session_id = ? AND task = ''"
         " ORDER BY id DESC LIMIT 1",
@@ -65,13 +65,13 @@ def last_taken(tx: Tx, session_id: str) -> int | None:
 
 
 def since(tx: Tx, moment: float) -> Row:
-    """The sum of everything spent since a point in time."""
+    """Return the totals of all calls since a time."""
     return tx.rows(f"SELECT count(*) AS calls, {_SUMS} FROM usage WHERE timestamp >= ?", moment)[0]
 
 
 @one_statement
 def of_turn(tx: Tx, turn_id: str, session_id: str) -> Row:
-    """The sum of what one turn spent."""
+    """Return the totals of one turn."""
     return tx.rows(
         f"SELECT count(*) AS calls, {_SUMS} FROM usage"
         " WHERE session_id IN (SELECT id FROM sessions WHERE conversation_id ="

@@ -1,7 +1,7 @@
-"""Workers: the processes that run turns, and when each was heard of last.
+"""Store workers: the processes that run turns, with the time of their last heartbeat.
 
-A worker has a row while it has open turns. One that is not heard of for as long as a lease lasts counts
-as gone, and others may run its turns; what it still tries to write is refused by the fencing token.
+A worker has a row while it has open turns. Without a heartbeat for the length of a lease it counts as
+dead and others may run its turns; the fencing token refuses whatever it still tries to write.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ def of_holder(holder: str) -> str:
 
 
 def refresh(tx: Tx, worker: str) -> None:
-    """Note that a worker is there."""
+    """Record a heartbeat of a worker."""
     tx.run(
         "INSERT INTO workers (name, seen_at) VALUES (?1, ?2)"
         " ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at",

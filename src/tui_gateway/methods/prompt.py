@@ -75,7 +75,7 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
 def _replaced(rt: Runtime, session: LiveSession, params: Submit) -> int | None:
     """The message that a prompt replaces; one that is known has done so before."""
     ordinal, key = params.truncate_before_user_ordinal, params.idempotency_key
-    if ordinal is None or (key and rt.db().read(turn_ledger.known, key) is not None):
+    if ordinal is None or (key and rt.db().read(turn_ledger.find_by_key, key) is not None):
         return None
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal has to be a whole number.")

@@ -96,7 +96,7 @@ def _name(rt: Runtime, session: LiveSession, key: str, cleaned: str) -> None:
     rt.presence.add(live.conversation_id)
     try:
         makes_session = rt.db().write(
-            turn_ledger.name, key, cleaned, stored_session.opening_of(session, live)
+            turn_ledger.set_title, key, cleaned, stored_session.opening_of(session, live)
         )
     except TitleError as error:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error

@@ -14,7 +14,7 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import inbox, lineage, outbox
 from hermes_state.ledger import turns as turn_ledger
-from hermes_state.ledger.turns import MOST_ATTEMPTS
+from hermes_state.ledger.turns import MAX_ATTEMPTS
 from tests.gateway.chaos import script
 from tests.gateway.chaos.script import Question
 from tests.gateway.chaos.surface import Seen, Surface
@@ -171,7 +171,7 @@ def of_store(home: Home, asked: Iterable[Question], found: Findings) -> None:
                 turns[
                     next(iter(script.tokens(store.read(turn_ledger.user_text, turn["id"]))), "")
                 ] += 1
-                worn_out += turn["attempts"] > MOST_ATTEMPTS
+                worn_out += turn["attempts"] > MAX_ATTEMPTS
                 if turn["state"] not in _ENDS:
                     found.wrong.append(f"turn {turn['id']} is {turn['state']}")
     told = sum(counts["given up"] for counts in found.counts.values())

@@ -304,7 +304,7 @@ def test_work_beside_is_refused_where_its_result_would_reach_nobody(gateway: Gat
     assert said[0] == said[1]
     assert "needs a chat to deliver" in said[0]
     assert gateway.world.model.model_requests == []
-    assert gateway.store.read(turns.still_open) == []
+    assert gateway.store.read(turns.all_open) == []
 
 
 def test_what_is_to_steer_a_turn_is_answered_when_none_runs(gateway: Gateway) -> None:

@@ -146,7 +146,7 @@ def test_what_waits_to_be_sent_follows_in_its_order_also_after_a_restart(
     with talking(world, api) as gateway:
         api.go_offline()
         pieces = [OutboundPart("telegram", str(OLD), text) for text in ("two", "three")]
-        gateway.store.write(outbox.put, pieces)
+        gateway.store.write(outbox.add, pieces)
         api.world.upgrade(OLD, NEW, is_told=False)
     api.go_online()
     with Gateway(world, api) as gateway:
@@ -192,7 +192,7 @@ def test_a_reply_that_was_being_shown_is_sent_whole_and_changes_no_other_message
         api.world.wait_for(lambda: not api.world.updates)
         for number in range(draft):  # until one of ours has the number that the draft had
             gateway.store.write(
-                outbox.put, [OutboundPart("telegram", str(OLD), f"another {number}")]
+                outbox.add, [OutboundPart("telegram", str(OLD), f"another {number}")]
             )
             gateway.answers(NEW, number + 1)
         before = api.world.replies(NEW)
@@ -208,7 +208,7 @@ def test_who_spoke_in_the_new_chat_before_it_was_known_stays_in_that_conversatio
         world.play(say("two"), say("three"))
         gateway.ask("second", NEW)
         gateway.answers(NEW, 1)
-        gateway.store.write(outbox.put, [OutboundPart("telegram", str(OLD), "late")])
+        gateway.store.write(outbox.add, [OutboundPart("telegram", str(OLD), "late")])
         gateway.answers(NEW, 2)
         gateway.ask("third", NEW)
         assert gateway.answers(NEW, 3) == ["two", "late", "three"]

@@ -13,7 +13,7 @@ class OutboxRules:
     def test_pieces_are_sent_in_order(self, store: SessionDB) -> None:
         turn_id = running(store)
         pieces = [OutboundPart("telegram", "room", text, "thread") for text in ("one", "two")]
-        one, two = store.write(outbox.put, pieces, turn_id=turn_id)
+        one, two = store.write(outbox.add, pieces, turn_id=turn_id)
         assert [piece["id"] for piece in store.read(outbox.due)] == [one]
         assert store.write(outbox.begin, one)["attempts"] == 1
         assert store.read(outbox.due) == []
@@ -30,7 +30,7 @@ class OutboxRules:
 
     def test_a_piece_that_did_not_get_through_is_due_again_later(self, store: SessionDB) -> None:
         with still_clock() as time:
-            (only,) = store.write(outbox.put, [OutboundPart("telegram", "room", "hi")])
+            (only,) = store.write(outbox.add, [OutboundPart("telegram", "room", "hi")])
             store.write(outbox.begin, only)
             store.write(outbox.retry, only, "timeout", due_at=time.now + 30)
             assert store.read(outbox.due) == []
@@ -46,12 +46,12 @@ class OutboxRules:
     ) -> None:
         with still_clock() as time:
             put_off, new = store.write(
-                outbox.put, [OutboundPart("telegram", text, text) for text in "ab"]
+                outbox.add, [OutboundPart("telegram", text, text) for text in "ab"]
             )
             store.write(outbox.begin, put_off)
             store.write(outbox.retry, put_off, "timeout", due_at=time.now + 30)
             time.now -= 7200
-            store.write(outbox.hasten, 7200)
+            store.write(outbox.advance_due_times, 7200)
             assert [piece["id"] for piece in store.read(outbox.due)] == [new]
             time.now += 30
             assert [piece["id"] for piece in store.read(outbox.due)] == [new, put_off]
@@ -60,20 +60,20 @@ class OutboxRules:
         self, store: SessionDB
     ) -> None:
         first, _ = store.write(
-            outbox.put, [OutboundPart("telegram", "room", text) for text in "ab"]
+            outbox.add, [OutboundPart("telegram", "room", text) for text in "ab"]
         )
-        (other,) = store.write(outbox.put, [OutboundPart("telegram", "hall", "c")])
-        (same_name,) = store.write(outbox.put, [OutboundPart("matrix", "room", "d")])
+        (other,) = store.write(outbox.add, [OutboundPart("telegram", "hall", "c")])
+        (same_name,) = store.write(outbox.add, [OutboundPart("matrix", "room", "d")])
         assert [piece["id"] for piece in store.read(outbox.due)] == [first, other, same_name]
         assert len(store.read(outbox.due, limit=1)) == 1
         threads = [OutboundPart("telegram", "room", text, text) for text in "xyx"]
-        ids = store.write(outbox.put, threads)
+        ids = store.write(outbox.add, threads)
         due = [piece["id"] for piece in store.read(outbox.due)]
         assert due == [first, other, same_name, *ids[:2]], "each thread has its own order"
 
     def test_a_chat_is_open_until_its_last_piece_has_ended(self, store: SessionDB) -> None:
         first, second = store.write(
-            outbox.put, [OutboundPart("telegram", "room", text) for text in "ab"]
+            outbox.add, [OutboundPart("telegram", "room", text) for text in "ab"]
         )
         for piece in (first, second):
             assert store.read(outbox.is_open, "telegram", "room")
@@ -82,7 +82,7 @@ class OutboxRules:
             assert store.write(outbox.sent, piece, "m") is (piece == first)
         assert not store.read(outbox.is_open, "telegram", "room")
         store.write(
-            outbox.put, [OutboundPart("telegram", "hall", "c"), OutboundPart("matrix", "room", "d")]
+            outbox.add, [OutboundPart("telegram", "hall", "c"), OutboundPart("matrix", "room", "d")]
         )
         assert not store.read(outbox.is_open, "telegram", "room")
 
@@ -90,10 +90,10 @@ class OutboxRules:
         self, store: SessionDB
     ) -> None:
         first, second, third = store.write(
-            outbox.put, [OutboundPart("telegram", "room", x) for x in "abc"]
+            outbox.add, [OutboundPart("telegram", "room", x) for x in "abc"]
         )
         store.write(
-            outbox.put, [OutboundPart("telegram", "hall", "d"), OutboundPart("matrix", "room", "e")]
+            outbox.add, [OutboundPart("telegram", "hall", "d"), OutboundPart("matrix", "room", "e")]
         )
         store.write(outbox.begin, first)
         assert store.write(outbox.fail, first, "blocked")
@@ -103,13 +103,13 @@ class OutboxRules:
         assert store.write(outbox.sent, second)
         store.write(outbox.begin, third)
         assert not store.write(outbox.sent, third)
-        (again,) = store.write(outbox.put, [OutboundPart("telegram", "room", "f")])
+        (again,) = store.write(outbox.add, [OutboundPart("telegram", "room", "f")])
         assert not store.write(outbox.fail, again, "blocked")
 
     def test_a_piece_is_put_once_under_its_name(self, store: SessionDB) -> None:
         piece = OutboundPart("telegram", "room", "a", key="notice:1", extra='{"reply_to":"7"}')
-        (only,) = store.write(outbox.put, [piece])
-        assert store.write(outbox.put, [piece]) == []
+        (only,) = store.write(outbox.add, [piece])
+        assert store.write(outbox.add, [piece]) == []
         (row,) = store.read(outbox.due)
         assert (row["id"], row["key"], row["extra"]) == (only, "notice:1", '{"reply_to":"7"}')
         assert store.read(outbox.next_due_at) == row["due_at"]
@@ -117,15 +117,15 @@ class OutboxRules:
     def test_what_was_said_on_the_request_itself_is_kept_and_not_sent(
         self, store: SessionDB
     ) -> None:
-        piece = OutboundPart("api_server", "notes", "Done.", key="command:1:0", is_said=True)
-        assert len(store.write(outbox.put, [piece, piece])) == 1
+        piece = OutboundPart("api_server", "notes", "Done.", key="command:1:0", is_sent=True)
+        assert len(store.write(outbox.add, [piece, piece])) == 1
         row = store.read(outbox.find, "command:1:0")
         assert row is not None and (row["content"], row["state"]) == ("Done.", "sent")
         assert store.read(outbox.find, "command:2:0") is None
         assert store.read(outbox.due) == [] == store.read(outbox.unsure)
 
     def test_what_was_given_up_is_listed(self, store: SessionDB) -> None:
-        (only,) = store.write(outbox.put, [OutboundPart("telegram", "room", "hi")])
+        (only,) = store.write(outbox.add, [OutboundPart("telegram", "room", "hi")])
         assert store.read(outbox.failed) == []
         store.write(outbox.fail, only, "blocked")
         (row,) = store.read(outbox.failed)
@@ -140,7 +140,7 @@ class OutboxRules:
             OutboundPart("telegram", "room", "a", failure="dropped"),
             OutboundPart("telegram", "room", "b"),
         ]
-        store.write(outbox.put, pieces)
+        store.write(outbox.add, pieces)
         assert [piece["content"] for piece in store.read(outbox.due)] == ["b"]
         (row,) = store.read(outbox.failed)
         assert (row["content"], row["error"]) == ("a", "dropped")
@@ -151,9 +151,9 @@ class OutboxRules:
         assert store.write(drafts.begin, turn_id, "telegram", "room")
         assert not store.write(drafts.begin, turn_id, "telegram", "room")
         assert (store.read(drafts.find, turn_id) or {})["message_id"] is None
-        store.write(drafts.named, turn_id, "m1")
+        store.write(drafts.set_message_id, turn_id, "m1")
         assert (store.read(drafts.find, turn_id) or {})["message_id"] == "m1"
-        store.write(drafts.drop, turn_id)
+        store.write(drafts.delete, turn_id)
         assert store.read(drafts.find, turn_id) is None
 
     def test_the_first_piece_of_a_reply_is_begun_with_the_draft_that_shows_it(
@@ -161,12 +161,12 @@ class OutboxRules:
     ) -> None:
         turn_id, other = running(store, "s1"), running(store, "s2")
         first, second = store.write(
-            outbox.put, [OutboundPart("t", "room", x) for x in "ab"], turn_id=turn_id
+            outbox.add, [OutboundPart("t", "room", x) for x in "ab"], turn_id=turn_id
         )
-        (plain,) = store.write(outbox.put, [OutboundPart("t", "hall", "c")], turn_id=other)
-        (notice,) = store.write(outbox.put, [OutboundPart("t", "attic", "d")])
+        (plain,) = store.write(outbox.add, [OutboundPart("t", "hall", "c")], turn_id=other)
+        (notice,) = store.write(outbox.add, [OutboundPart("t", "attic", "d")])
         store.write(drafts.begin, turn_id, "t", "room")
-        store.write(drafts.named, turn_id, "m1")
+        store.write(drafts.set_message_id, turn_id, "m1")
         begun = store.write(outbox.begin, first)
         assert (begun["content"], begun["state"], begun["draft"]["message_id"]) == (
             "a", "sending", "m1"
@@ -182,7 +182,7 @@ class OutboxRules:
         self, store: SessionDB
     ) -> None:
         first, second = store.write(
-            outbox.put, [OutboundPart("matrix", "room", text) for text in "ab"]
+            outbox.add, [OutboundPart("matrix", "room", text) for text in "ab"]
         )
         seen = store.read(outbox.look, first)
         assert seen is not None
@@ -200,7 +200,7 @@ class OutboxRules:
 
     def test_a_piece_is_looked_up_with_the_draft_that_shows_it(self, store: SessionDB) -> None:
         turn_id = running(store)
-        (only,) = store.write(outbox.put, [OutboundPart("t", "room", "a")], turn_id=turn_id)
+        (only,) = store.write(outbox.add, [OutboundPart("t", "room", "a")], turn_id=turn_id)
         store.write(drafts.begin, turn_id, "t", "room")
         seen = store.read(outbox.look, only)
         assert seen is not None and seen["draft"]["message_id"] is None
@@ -208,7 +208,7 @@ class OutboxRules:
         assert store.read(drafts.find, turn_id) is None
 
     def test_an_illegal_move_of_a_piece_is_refused(self, store: SessionDB) -> None:
-        (only,) = store.write(outbox.put, [OutboundPart("telegram", "room", "hi")])
+        (only,) = store.write(outbox.add, [OutboundPart("telegram", "room", "hi")])
         with refused(IllegalTransitionError):
             store.write(outbox.sent, only)
         store.write(outbox.begin, only)

@@ -13,8 +13,8 @@ class PartialRules:
         self, store: SessionDB
     ) -> None:
         turn_id = running(store)
-        store.write(partials.keep, turn_id, "Once")
-        store.write(partials.keep, turn_id, "Once upon")
+        store.write(partials.save, turn_id, "Once")
+        store.write(partials.save, turn_id, "Once upon")
         (seen,) = store.read(partials.of_session, "s")
         turn = store.read(turns.find, turn_id)
         assert turn is not None
@@ -30,7 +30,7 @@ class PartialRules:
         self, store: SessionDB
     ) -> None:
         turn_id = running(store)
-        store.write(partials.keep, turn_id, "Once upon\n")
+        store.write(partials.save, turn_id, "Once upon\n")
         message_id = store.write(turns.finish, turn_id, "failed", reason="no model")
         last = store.read(messages.of_session, "s")[-1]
         assert (last["id"], last["content"], last["kind"]) == (message_id, "Once upon", "partial")
@@ -38,7 +38,7 @@ class PartialRules:
 
     def test_a_whole_answer_takes_its_place(self, store: SessionDB) -> None:
         turn_id = running(store)
-        store.write(partials.keep, turn_id, "Once upon")
+        store.write(partials.save, turn_id, "Once upon")
         store.write(
             turns.finish, turn_id, "answered", message={"role": "assistant", "content": "Yes."}
         )
@@ -53,10 +53,10 @@ class PartialRules:
             time.now += 3600
             store.write(leases.acquire, root, "two")
         with refused(LeaseLostError):
-            store.write(partials.keep, turn_id, "late", lease)
+            store.write(partials.save, turn_id, "late", lease)
         assert store.read(partials.of_session, "s") == []
 
     def test_it_goes_with_its_session(self, store: SessionDB) -> None:
-        store.write(partials.keep, running(store), "Once upon")
+        store.write(partials.save, running(store), "Once upon")
         store.write(sessions.delete, ["s"])
         assert store.read(partials.of_session, "s") == []

@@ -12,7 +12,9 @@ class PeopleRules:
     """Who was let in, and the codes of strangers."""
 
     def _ask(self, store: SessionDB, user_id: str, code: str, platform: str = "telegram") -> bool:
-        return store.write(people.ask, Stranger(platform, user_id, f"chat {user_id}", "Ann"), code)
+        return store.write(
+            people.add_stranger, Stranger(platform, user_id, f"chat {user_id}", "Ann"), code
+        )
 
     def test_who_gives_the_code_back_lets_the_stranger_in(self, store: SessionDB) -> None:
         with still_clock():
@@ -36,7 +38,7 @@ class PeopleRules:
             self._ask(store, str(number), f"CODE {number}", platform)
             store.write(people.redeem, f"CODE {number}", "terminal", role=role)
         assert store.read(people.has_owner)
-        assert [one.role for one in store.read(people.everybody)] == [
+        assert [one.role for one in store.read(people.list_all)] == [
             "owner", "member", "guest", "owner"
         ]  # fmt: skip
 
@@ -47,7 +49,7 @@ class PeopleRules:
         assert changed == store.read(people.find, "telegram", "1") == ann._replace(role="guest")
         assert not store.read(people.has_owner)
         assert store.write(people.change_role, "matrix", "1", "owner") is None
-        assert store.read(people.everybody) == [changed]
+        assert store.read(people.list_all) == [changed]
 
     def test_nobody_is_shown_a_second_code_soon_and_few_at_the_same_time(
         self, store: SessionDB
@@ -104,7 +106,7 @@ class PeopleRules:
         ann = Person("telegram", "1", "guest", None, None, NOON, "me")
         store.write(people.save, ann)
         store.write(people.save, ann._replace(role="member"))
-        assert [one.role for one in store.read(people.everybody)] == ["member"]
+        assert [one.role for one in store.read(people.list_all)] == ["member"]
         assert store.read(people.find, "matrix", "1") is None
         assert store.write(people.remove, "telegram", "1")
         assert not store.write(people.remove, "telegram", "1")
@@ -112,6 +114,6 @@ class PeopleRules:
 
     def test_a_code_that_was_not_shown_can_be_forgotten(self, store: SessionDB) -> None:
         self._ask(store, "1", "CODE")
-        assert store.write(people.drop, "telegram", "1")
+        assert store.write(people.delete_code, "telegram", "1")
         assert self._ask(store, "1", "OTHER")
         assert store.write(people.redeem, "CODE", "me").person is None

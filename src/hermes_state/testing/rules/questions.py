@@ -36,12 +36,12 @@ class QuestionRules:
         store.write(questions.answer, row["id"], "no")
         with refused(IllegalTransitionError):
             store.write(questions.answer, row["id"], "yes")
-        store.write(questions.withdraw, row["id"])
+        store.write(questions.cancel, row["id"])
         assert store.read(questions.fetch, row["id"])["answer"] == "no"
 
     def test_a_question_can_be_withdrawn(self, store: SessionDB) -> None:
         row = store.write(questions.ask, self._question(running(store)))
-        store.write(questions.withdraw, row["id"])
+        store.write(questions.cancel, row["id"])
         with refused(IllegalTransitionError):
             store.write(questions.answer, row["id"], "yes")
         with refused(StoreError):
@@ -58,15 +58,15 @@ class QuestionRules:
         row = store.write(questions.ask, self._question(running(store)))
         key = f"question:{row['id']}:0"
         part = OutboundPart("p", "c", "Run it?", key=key, question_id=row["id"], buttons="[]")
-        store.write(outbox.put, [part])
-        assert store.read(questions.still_shown) == []
+        store.write(outbox.add, [part])
+        assert store.read(questions.with_stale_buttons) == []
         store.write(questions.answer, row["id"], "yes")
-        (shown,) = store.read(questions.still_shown)
+        (shown,) = store.read(questions.with_stale_buttons)
         told = (shown["key"], shown["question_state"], shown["answer"], shown["is_turn_over"])
         assert told == (key, "answered", "yes", 0)
-        assert store.read(questions.still_shown, since=clock.now() + 1) == []
+        assert store.read(questions.with_stale_buttons, since=clock.now() + 1) == []
         store.write(outbox.without_buttons, shown["id"])
-        assert store.read(questions.still_shown) == []
+        assert store.read(questions.with_stale_buttons) == []
 
     def test_a_lasting_yes_holds_where_it_was_given(self, store: SessionDB) -> None:
         store.write(questions.grant, ["rm"], "here")
@@ -117,7 +117,7 @@ class QuestionRules:
             )
             assert row["detail"] == "echo [secret API_KEY]"
             put_off, lost = store.write(
-                outbox.put, [OutboundPart("p", c, 'is hunter"22') for c in "ab"]
+                outbox.add, [OutboundPart("p", c, 'is hunter"22') for c in "ab"]
             )
             store.write(outbox.begin, put_off)
             store.write(outbox.retry, put_off, 'no to hunter"22', 0.0)

@@ -46,10 +46,10 @@ class RouteRules:
         store.end_session("last", "agent_close")
         store.end_session("left", "reset")
         store.write(sessions.set_archived, "away", archived=True)
-        found = store.read(routes.lost, "key", ["reset"])
+        found = store.read(routes.last_conversation, "key", ["reset"])
         assert found is not None
         assert found["id"] == "last"
-        assert store.read(routes.lost, "nobody", ["reset"]) is None
+        assert store.read(routes.last_conversation, "nobody", ["reset"]) is None
 
     def test_a_chat_that_goes_on_elsewhere_takes_along_what_waits(self, store: SessionDB) -> None:
         store.create_session("s", "cli")
@@ -59,12 +59,12 @@ class RouteRules:
         typed = accepted(store)
         store.write(turn_ledger.start, runs)
         moved = store.write(
-            chat_moves.succeed,
+            chat_moves.move_chat,
             Route("key", '{"x": 1}'),
             "new",
             former="s",
             reason="why",
-            opening=NewSession("p"),
+            new_session=NewSession("p"),
         )
         assert moved == {waits: (store.read(turn_ledger.find, waits) or {})["user_message_id"]}
         turns = {
@@ -73,7 +73,7 @@ class RouteRules:
         assert [turns[one]["session_id"] for one in turns] == ["s", "new", "s", "s"]
         assert contents(store, "new") == [store.read(turn_ledger.user_text, waits)]
         assert len(contents(store, "s")) == 3
-        assert [one["id"] for one in store.read(turn_ledger.still_open)] == [
+        assert [one["id"] for one in store.read(turn_ledger.all_open)] == [
             runs,
             other,
             typed,
@@ -90,7 +90,7 @@ class RouteRules:
             for number in "123":
                 delivery = InboundMessage("p", "c", number, session_key="key")
                 store.write(
-                    turn_ledger.accept, "s", {"role": "user", "content": number}, delivery=delivery
+                    turn_ledger.accept, "s", {"role": "user", "content": number}, inbound=delivery
                 )
                 time.now -= DAY_S
             order = [
@@ -100,7 +100,12 @@ class RouteRules:
             assert order == ["1", "2", "3"]
             opening = NewSession("p")
             store.write(
-                chat_moves.succeed, Route("key"), "new", former="s", reason="why", opening=opening
+                chat_moves.move_chat,
+                Route("key"),
+                "new",
+                former="s",
+                reason="why",
+                new_session=opening,
             )
             assert contents(store, "new") == ["1", "2", "3"]
 
@@ -108,13 +113,13 @@ class RouteRules:
         store.create_session("s", "cli")
         waits = accepted(store, delivery=InboundMessage("p", "c", "1", session_key="key"))
         moved = store.write(
-            chat_moves.succeed,
+            chat_moves.move_chat,
             Route("key"),
             "new",
             former="s",
             reason="why",
-            opening=NewSession("p"),
-            is_passed_on=True,
+            new_session=NewSession("p"),
+            has_new_owner=True,
         )
         assert moved == {}
         turn = store.read(turn_ledger.find, waits) or {}
@@ -126,7 +131,7 @@ class RouteRules:
         store.write(routes.save, Route("others"), "s")
         opening = NewSession("p")
         store.write(
-            chat_moves.succeed, Route("key"), "new", former="s", reason="why", opening=opening
+            chat_moves.move_chat, Route("key"), "new", former="s", reason="why", new_session=opening
         )
         assert session(store, "s")["ended_at"] is None
         assert store.get_session("new") is None, "its first message makes it"

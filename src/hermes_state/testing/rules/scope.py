@@ -86,7 +86,7 @@ class ScopeRules:
         assert store.read(titles.resolve, "secret plan", ann) == "2026_a"
         assert store.read(titles.resolve, "secret plan", bob) is None
         for way, expected in (("2026_a", None), ("secret plan", None), ("2026_", "2026_b")):
-            assert store.read(titles.meant, way, bob) == expected
+            assert store.read(titles.resolve_name, way, bob) == expected
         assert not store.read(scope_ledger.is_visible, "2026_a", bob)
 
     def test_whether_a_title_is_taken_tells_nothing_of_others(self, store: SessionDB) -> None:

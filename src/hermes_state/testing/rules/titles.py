@@ -89,10 +89,12 @@ class TitleRules:
     ) -> None:
         for id_ in ("20250101_a", "20250102_b", "20250103_c", "20250104"):
             store.create_session(id_, "cli")
-        assert store.read(titles.meant, "20250101") == "20250101_a"
+        assert store.read(titles.resolve_name, "20250101") == "20250101_a"
         store.set_session_title("20250102_b", "20250101")
         store.set_session_title("20250103_c", "20250104")
-        assert store.read(titles.meant, "20250101") == "20250102_b"
-        assert store.read(titles.meant, "20250101_") == "20250101_a"
-        assert store.read(titles.meant, "20250104") == "20250104"
-        assert [store.read(titles.meant, name) for name in ("2025", "none", "")] == [None] * 3
+        assert store.read(titles.resolve_name, "20250101") == "20250102_b"
+        assert store.read(titles.resolve_name, "20250101_") == "20250101_a"
+        assert store.read(titles.resolve_name, "20250104") == "20250104"
+        assert [store.read(titles.resolve_name, name) for name in ("2025", "none", "")] == [
+            None
+        ] * 3

@@ -125,7 +125,7 @@ class TransferRules:
         calls = [Call("1", "look", "{}", True), Call("2", "send", "{}", False)]
         store.write(turns.step, running, {"role": "assistant", "content": "so"}, calls)
         store.write(effects.start, store.read(effects.of_turn, running)[0]["id"])
-        store.write(partials.keep, running, "half an ans")
+        store.write(partials.save, running, "half an ans")
         lines = list(store.export_lines())
         store.write(sessions.delete, ["a"])
         report = store.import_lines(lines)

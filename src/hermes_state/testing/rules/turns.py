@@ -81,14 +81,14 @@ class TurnRules:
         store.create_session("s", "cli")
         first, second = accepted(store, "s"), accepted(store, "s")
         try:
-            store.write(turns.take, second, "s", "me")
+            store.write(turns.claim, second, "s", "me")
         except EarlierTurnError as error:
             assert error.turn_id == first
         else:
             raise AssertionError("it started")
         assert store.read(leases.holder_of, "s") is None
         store.write(turns.finish, first, "interrupted")
-        assert store.write(turns.take, second, "s", "me") is not None
+        assert store.write(turns.claim, second, "s", "me") is not None
 
     def test_a_delivery_that_was_dealt_with_is_not_accepted_again(self, store: SessionDB) -> None:
         store.create_session("s", "cli")
@@ -96,12 +96,12 @@ class TurnRules:
         message = {"role": "user", "content": "hello"}
         store.write(inbox.receive, ignored)
         store.write(inbox.settle, ignored, "ignored")
-        store.write(turns.accept, "s", message, delivery=deleted)
+        store.write(turns.accept, "s", message, inbound=deleted)
         store.write(sessions.delete, ["s"])
         store.create_session("s", "cli")
         for delivery in (ignored, deleted):
             with refused(AlreadySettledError):
-                store.write(turns.accept, "s", message, delivery=delivery)
+                store.write(turns.accept, "s", message, inbound=delivery)
         assert store.read(messages.count, "s") == 0
 
     def test_a_message_opens_an_ended_conversation_again_when_that_is_wished(
@@ -127,12 +127,12 @@ class TurnRules:
         )
         with refused(ConversationOverError):
             store.write(
-                turns.accept, "a", message, delivery=delivery, reopens=True, over={"session_reset"}
+                turns.accept, "a", message, inbound=delivery, reopens=True, over={"session_reset"}
             )
         assert (store.read(messages.count, "b"), store.read(inbox.find, delivery)) == (0, None)
         assert session(store, "b")["end_reason"] == "session_reset"
         accepted = store.write(
-            turns.accept, "a", message, delivery=delivery, reopens=True, over={"idle"}
+            turns.accept, "a", message, inbound=delivery, reopens=True, over={"idle"}
         )
         assert accepted.is_new and session(store, "b")["ended_at"] is None
 
@@ -142,7 +142,7 @@ class TurnRules:
         turn_id = running(store)
         store.write(turns.finish, turn_id, "answered")
         with refused(IllegalTransitionError):
-            store.write(turns.take, turn_id, "s", "me")
+            store.write(turns.claim, turn_id, "s", "me")
         assert store.read(leases.holder_of, "s") is None
 
     def test_a_turn_that_ends_leaves_no_call_open(self, store: SessionDB) -> None:
@@ -169,7 +169,7 @@ class TurnRules:
             taken.turn_id,
             "answered",
             message={"role": "assistant", "content": "because"},
-            pieces=[OutboundPart("chat", "room", "because")],
+            parts=[OutboundPart("chat", "room", "because")],
         )
         turn = store.read(turns.find, taken.turn_id)
         assert turn is not None
@@ -185,12 +185,12 @@ class TurnRules:
         store.create_session("s", "cli")
         delivery = InboundMessage("telegram", "room", "1")
         message = {"role": "user", "content": "once"}
-        first = store.write(turns.accept, "s", message, delivery=delivery)
-        again = store.write(turns.accept, "s", message, delivery=delivery)
+        first = store.write(turns.accept, "s", message, inbound=delivery)
+        again = store.write(turns.accept, "s", message, inbound=delivery)
         assert again == first._replace(is_new=False)
         assert contents(store, "s") == ["once"]
         assert store.write(
-            turns.accept, "s", message, delivery=delivery._replace(chat_id="x")
+            turns.accept, "s", message, inbound=delivery._replace(chat_id="x")
         ).is_new
 
     def test_a_second_idempotency_key_finds_the_first(self, store: SessionDB) -> None:
@@ -213,7 +213,7 @@ class TurnRules:
         accepted = store.write(turns.accept, "s", message, idempotency_key="k")
         assert (accepted.session_id, accepted.conversation_id) == (child, "s")
         assert store.write(turns.accept, child, message, idempotency_key="k").conversation_id == "s"
-        made = store.write(turns.accept, "first", message, opening=NewSession("cli"))
+        made = store.write(turns.accept, "first", message, new_session=NewSession("cli"))
         assert made.conversation_id == "first"
         found = store.read(turns.find, accepted.turn_id)
         assert found is not None
@@ -226,28 +226,28 @@ class TurnRules:
         chat(store, "s", "hello")
         first = store.write(turns.accept, "s", {"role": "user", "content": "never mind"})
         store.write(turns.accept, "s", {"role": "user", "content": "this instead"})
-        store.write(turns.withdraw, first.turn_id, "taken back")
+        store.write(turns.cancel, first.turn_id, "taken back")
         assert contents(store, "s") == ["hello", "this instead"]
         found = store.read(turns.find, first.turn_id)
         assert found is not None
         assert (found["state"], found["reason"]) == ("interrupted", "taken back")
         assert session(store, "s")["message_count"] == 2
         with refused(IllegalTransitionError):
-            store.write(turns.withdraw, running(store, "other"), "too late")
+            store.write(turns.cancel, running(store, "other"), "too late")
 
     def test_a_message_that_waits_is_replaced_in_its_place(self, store: SessionDB) -> None:
         chat(store, "s", "hello")
         deliveries = [InboundMessage("p", "c", str(number)) for number in range(4)]
         said = [{"role": "user", "content": text} for text in ("one", "tow", "three", "two")]
         runs, waits, behind = (
-            store.write(turns.accept, "s", one, delivery=delivery).turn_id
+            store.write(turns.accept, "s", one, inbound=delivery).turn_id
             for one, delivery in zip(said[:3], deliveries[:3], strict=True)
         )
         store.write(turns.start, runs)
         made = store.write(turns.replace, waits, said[3], deliveries[3])
         assert made is not None
         assert contents(store, "s") == ["hello", "one", "two", "three"]
-        still_open = [one["id"] for one in store.read(turns.still_open)]
+        still_open = [one["id"] for one in store.read(turns.all_open)]
         assert still_open == [runs, made.turn_id, behind]
         rows = [store.read(turns.find, one) or {} for one in (made.turn_id, behind)]
         assert rows[0]["user_message_id"] < rows[1]["user_message_id"]
@@ -271,7 +271,7 @@ class TurnRules:
     def test_a_turn_for_nobody_is_not_accepted(self, store: SessionDB) -> None:
         delivery = InboundMessage("telegram", "room", "1")
         with refused(SessionNotFoundError):
-            store.write(turns.accept, "nobody", {"role": "user", "content": "x"}, delivery=delivery)
+            store.write(turns.accept, "nobody", {"role": "user", "content": "x"}, inbound=delivery)
         assert store.read(inbox.find, delivery) is None
 
     def test_a_turn_may_be_tried_again(self, store: SessionDB) -> None:
@@ -280,16 +280,16 @@ class TurnRules:
 
     def test_an_attempt_that_goes_on_is_not_another_one(self, store: SessionDB) -> None:
         turn_id = running(store)
-        taken = store.write(turns.take, turn_id, "s", "me", is_same=True)
+        taken = store.write(turns.claim, turn_id, "s", "me", is_same=True)
         assert taken is not None
         assert taken.attempt == 1
 
     def test_a_turn_that_was_put_off_has_lost_no_attempt(self, store: SessionDB) -> None:
         turn_id = running(store)
-        store.write(turns.put_off, turn_id)
+        store.write(turns.suspend, turn_id)
         assert store.write(turns.start, turn_id) == 1
         store.write(turns.finish, turn_id, "interrupted")
-        store.write(turns.put_off, turn_id)
+        store.write(turns.suspend, turn_id)
         row = store.read(turns.find, turn_id)
         assert row is not None
         assert (row["state"], row["attempts"]) == ("interrupted", 1)
@@ -366,7 +366,7 @@ class TurnRules:
             time.now += DAY_S
             store.write(leases.acquire, "s", "me", ttl_s=60)
             assert store.read(turns.unfinished) == []
-            assert [turn["id"] for turn in store.read(turns.still_open)] == [turn_id]
+            assert [turn["id"] for turn in store.read(turns.all_open)] == [turn_id]
             time.now += 61
             assert [turn["id"] for turn in store.read(turns.unfinished)] == [turn_id]
         store.write(turns.finish, turn_id, "interrupted")
@@ -394,19 +394,21 @@ class TurnRules:
     def test_a_first_message_makes_its_session(self, store: SessionDB) -> None:
         message = {"role": "user", "content": "hello"}
         opening = NewSession("cli", {"cwd": "/here"})
-        store.write(turns.accept, "new", message, opening=opening)
-        store.write(turns.accept, "new", message, opening=NewSession("other", {"cwd": "/there"}))
+        store.write(turns.accept, "new", message, new_session=opening)
+        store.write(
+            turns.accept, "new", message, new_session=NewSession("other", {"cwd": "/there"})
+        )
         row = session(store, "new")
         assert (row["source"], row["cwd"], row["message_count"]) == ("cli", "/here", 2)
 
     def test_a_title_makes_its_session_or_nothing(self, store: SessionDB) -> None:
         opening = NewSession("p", {"user_id": "u"})
-        assert store.write(turns.name, "new", "Tea", opening)
-        assert not store.write(turns.name, "new", "Coffee", opening)
+        assert store.write(turns.set_title, "new", "Tea", opening)
+        assert not store.write(turns.set_title, "new", "Coffee", opening)
         row = session(store, "new")
         assert (row["title"], row["source"], row["user_id"]) == ("Coffee", "p", "u")
         with refused(TitleError):
-            store.write(turns.name, "other", "Coffee", opening)
+            store.write(turns.set_title, "other", "Coffee", opening)
         assert store.get_session("other") is None
         assert not store.write(turns.accept, "new", {"role": "user", "content": "x"}).makes_session
 
@@ -414,21 +416,28 @@ class TurnRules:
         self, store: SessionDB
     ) -> None:
         hello = {"role": "user", "content": "hello"}
-        first = store.write(turns.accept, "new", hello, opening=NewSession("p")).turn_id
+        first = store.write(turns.accept, "new", hello, new_session=NewSession("p")).turn_id
         second = store.write(turns.accept, "new", hello).turn_id
-        assert (store.read(turns.opens, first), store.read(turns.opens, second)) == (True, False)
+        assert (
+            store.read(turns.creates_session, first),
+            store.read(turns.creates_session, second),
+        ) == (True, False)
         store.write(turns.start, first)
-        assert not store.read(turns.opens, first)
+        assert not store.read(turns.creates_session, first)
         store.write(turns.finish, first, "answered", message={"role": "assistant", "content": "hi"})
-        store.write(turns.name, "named", "Tea", NewSession("p"))
-        assert not store.read(turns.opens, store.write(turns.accept, "named", hello).turn_id)
+        store.write(turns.set_title, "named", "Tea", NewSession("p"))
+        assert not store.read(
+            turns.creates_session, store.write(turns.accept, "named", hello).turn_id
+        )
         branch = store.write(lineage.branch, "new")
-        assert not store.read(turns.opens, store.write(turns.accept, branch, hello).turn_id)
+        assert not store.read(
+            turns.creates_session, store.write(turns.accept, branch, hello).turn_id
+        )
 
     def test_a_first_message_makes_the_route_of_its_chat(self, store: SessionDB) -> None:
         opening = NewSession("telegram", route=Route("chat", '{"x":1}'))
         made = store.write(
-            turns.accept, "new", {"role": "user", "content": "hello"}, opening=opening
+            turns.accept, "new", {"role": "user", "content": "hello"}, new_session=opening
         )
         assert made.makes_session
         row = store.read(routes.find, "chat")
@@ -475,12 +484,12 @@ class TurnRules:
         turn_id = accepted(store, delivery=InboundMessage("p", "c", "1", session_key="key"))
         opening = NewSession("p")
         store.write(
-            chat_moves.succeed, Route("key"), "new", former="s", reason="why", opening=opening
+            chat_moves.move_chat, Route("key"), "new", former="s", reason="why", new_session=opening
         )
         with refused(TurnMovedError):
-            store.write(turns.take, turn_id, "s", "who looked before it moved")
+            store.write(turns.claim, turn_id, "s", "who looked before it moved")
         assert store.read(leases.held) == {}
-        assert store.write(turns.take, turn_id, "new", "me") is not None
+        assert store.write(turns.claim, turn_id, "new", "me") is not None
 
     def test_every_commit_of_a_turn_checks_the_lease(self, store: SessionDB) -> None:
         turn_id = running(store)
@@ -492,7 +501,7 @@ class TurnRules:
         store.write(leases.acquire, "s", "you")
         for write in (
             lambda: store.write(turns.start, turn_id, old),
-            lambda: store.write(turns.put_off, turn_id, old),
+            lambda: store.write(turns.suspend, turn_id, old),
             lambda: store.write(turns.step, turn_id, step, lease=old),
             lambda: store.write(turns.finish, turn_id, "answered", message=step, lease=old),
             lambda: store.write(effects.start, effect, old),

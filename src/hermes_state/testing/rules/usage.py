@@ -22,10 +22,10 @@ class UsageRules:
             assert (sums["m"]["calls"], sums["m"]["input_tokens"]) == (2, 11)
             assert (sums["m"]["cost_usd"], sums["m"]["reasoning_tokens"]) == (0.5, 3)
             assert sums["other"]["calls"] == 1
-            total = store.read(usage.so_far, "b")
+            total = store.read(usage.totals, "b")
             assert (total["calls"], total["input_tokens"]) == (3, 16)
             assert (total["cost_usd"], total["compactions"]) == (0.5, 1)
-            assert store.read(usage.so_far, "nobody")["calls"] == 0
+            assert store.read(usage.totals, "nobody")["calls"] == 0
             since = store.read(usage.since, time.now)
             assert (since["calls"], since["input_tokens"]) == (2, 6)
         row = session(store, "b")
