@@ -283,7 +283,7 @@ def test_a_store_that_cannot_keep_what_is_streamed_does_not_stop_the_reply(
         asked.set()
         raise StoreFullError("The disk is full.")
 
-    monkeypatch.setattr(partial_ledger, "keep", full)
+    monkeypatch.setattr(partial_ledger, "save", full)
     thread, told = in_background(chat)
     assert asked.wait(TIMEOUT_S)
     quiet.release()

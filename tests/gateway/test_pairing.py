@@ -21,7 +21,7 @@ from hermes_core.paths import Home
 from hermes_core.settings import GatewaySettings, Settings
 from hermes_state import SessionDB
 from hermes_state.ledger import outbox
-from hermes_state.testing.rules.given import still_clock
+from hermes_state.testing.rules.setup import still_clock
 from hermes_state.values import Role
 
 

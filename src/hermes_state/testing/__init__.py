@@ -1,1 +1,1 @@
-"""What proves a store: a conformance suite, a crash matrix and a power-loss simulation."""
+"""The conformance suite that every store must pass."""

@@ -1,8 +1,8 @@
-"""What every store must do, as tests that any backend can run.
+"""Test that a store keeps its promises, whichever engine runs it.
 
 Subclass `StoreConformance` in a test module and give the tests a fresh, empty `store`, for instance
-with a fixture of that name. Nothing here needs a test framework. Tests that go around Python, to see
-the database itself refuse, use the SQL of the SQLite schema.
+with a fixture of that name. Nothing here needs a test framework. Tests that bypass the ledger, to check
+that the database itself refuses, use the SQL of the SQLite schema.
 """
 
 from hermes_state.testing.rules.budgets import BudgetRules
@@ -47,4 +47,4 @@ class StoreConformance(
     ScopeRules,
     PeopleRules,
 ):
-    """All of it."""
+    """Combines all rules."""

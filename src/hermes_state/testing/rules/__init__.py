@@ -1,1 +1,1 @@
-"""The rules of the conformance suite, a module for each thing that a store keeps."""
+"""The rules of the conformance suite, one module per kind of row."""

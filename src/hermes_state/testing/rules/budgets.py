@@ -3,12 +3,12 @@
 from hermes_core.errors import BudgetSpent, IllegalTransitionError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import budgets, sessions, turns
-from hermes_state.testing.rules.given import DAY_S, refused, running, session, still_clock
+from hermes_state.testing.rules.setup import DAY_S, refused, running, session, still_clock
 from hermes_state.values import Estimate, Limit, Limits, Receipt, Reservation, Spent
 
 
 class BudgetRules:
-    """Limits: set aside before a call, and still holding after a crash."""
+    """Test that limits reserve before a call and hold after a crash."""
 
     def test_a_step_is_set_aside_and_settled_with_what_it_cost(self, store: SessionDB) -> None:
         turn_id = running(store)

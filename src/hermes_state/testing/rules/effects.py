@@ -5,12 +5,12 @@ from functools import partial
 from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import effects, turns
-from hermes_state.testing.rules.given import contents, execute, refused, running
+from hermes_state.testing.rules.setup import contents, execute, refused, running
 from hermes_state.values import Call
 
 
 class EffectRules:
-    """The ledger of tool calls."""
+    """Test the ledger of tool calls."""
 
     def _effects(self, store: SessionDB, *read_only: bool) -> tuple[str, list[int]]:
         turn_id = running(store)

@@ -3,12 +3,12 @@
 from hermes_core.errors import IllegalTransitionError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import inbox
-from hermes_state.testing.rules.given import accepted, execute, refused
+from hermes_state.testing.rules.setup import accepted, execute, refused
 from hermes_state.values import InboundMessage
 
 
 class InboxRules:
-    """What platforms delivered."""
+    """Test the inbox."""
 
     def test_a_delivery_is_received_once_and_settled_once(self, store: SessionDB) -> None:
         delivery = InboundMessage("telegram", "room", "1", '{"text": "hi"}')
@@ -28,7 +28,7 @@ class InboxRules:
         store.create_session("s", "cli")
         delivery = InboundMessage("telegram", "room", "1")
         store.write(inbox.receive, delivery)
-        turn_id = accepted(store, delivery=delivery)
+        turn_id = accepted(store, inbound=delivery)
         row = store.read(inbox.find, delivery)
         assert row is not None
         assert (row["outcome"], row["turn_id"]) == ("turn", turn_id)

@@ -3,12 +3,12 @@
 from hermes_core.errors import IllegalTransitionError, LeaseLostError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import leases
-from hermes_state.testing.rules.given import execute, refused, still_clock
+from hermes_state.testing.rules.setup import execute, refused, still_clock
 from hermes_state.values import Lease
 
 
 class LeaseRules:
-    """Who may run a conversation."""
+    """Test leases."""
 
     def test_a_lease_has_one_holder_and_a_token_that_grows(self, store: SessionDB) -> None:
         with still_clock() as time:

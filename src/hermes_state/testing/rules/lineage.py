@@ -9,7 +9,7 @@ from hermes_core.errors import (
 )
 from hermes_state.db import SessionDB
 from hermes_state.ledger import leases, lineage, messages, routes, sessions, titles, turns
-from hermes_state.testing.rules.given import (
+from hermes_state.testing.rules.setup import (
     accepted,
     chat,
     contents,
@@ -23,7 +23,7 @@ from hermes_state.values import Route
 
 
 class LineageRules:
-    """Rotation, its undo, branches: one conversation keeps one identity."""
+    """Test that a conversation keeps its identity through rotations, their undo and branches."""
 
     def test_a_rotation_moves_everything_in_one_change(self, store: SessionDB) -> None:
         ids = chat(store, "a", "one", "two", "three")

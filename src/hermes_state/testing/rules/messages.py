@@ -6,16 +6,16 @@ from hermes_core.errors import ConversationBusyError, IllegalTransitionError, Se
 from hermes_state.db import SessionDB
 from hermes_state.ledger import lineage, messages
 from hermes_state.ledger import turns as turn_ledger
-from hermes_state.testing.rules.given import chat, contents, execute, refused, session, summary
+from hermes_state.testing.rules.setup import chat, contents, execute, refused, session, summary
 
 
 class MessageRules:
-    """Messages: what goes in comes out, in order, and does not change."""
+    """Test that messages come out as they went in, in order."""
 
     def test_a_message_comes_back_as_it_went_in(self, store: SessionDB) -> None:
         store.create_session("s", "cli")
         calls = [{"id": "1", "function": {"name": "look", "arguments": '{"at": "ü"}'}}]
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "timestamp": 12.5,
             "tool_calls": calls,
             "tool_call_id": "call",
@@ -26,10 +26,10 @@ class MessageRules:
             "observed": True,
             "something_new": {"deep": [1, None, "x"]},
         }
-        id_ = store.append_message("s", "assistant", "text", platform_message_id="p1", **given)
+        id_ = store.append_message("s", "assistant", "text", platform_message_id="p1", **fields)
         (message,) = store.get_messages_as_conversation("s")
         assert message == {
-            "role": "assistant", "content": "text", "id": id_, "message_id": "p1", **given
+            "role": "assistant", "content": "text", "id": id_, "message_id": "p1", **fields
         }  # fmt: skip
         (row,) = store.read(messages.of_session, "s")
         assert row["platform_message_id"] == "p1"
@@ -176,7 +176,7 @@ class MessageRules:
             store.write(turn_ledger.finish, turn_id, "answered", message=message)
         assert contents(store, "s") == ["a", "A", "b", "B", "c"]
         (second,) = [
-            one["id"] for one in store.read(messages.of_session, "s") if one["content"] == "b"
+            row["id"] for row in store.read(messages.of_session, "s") if row["content"] == "b"
         ]
         assert store.write(messages.rewind, "s", second)["rewound_count"] == 2
         assert contents(store, "s") == ["a", "A", "c"]
@@ -191,15 +191,15 @@ class MessageRules:
         ids = chat(store, "s", "a", "b", "c", "d")
         child = store.write(lineage.rotate, "s", [summary(), *ids[2:]])
         (copied,) = [
-            one["id"] for one in store.read(messages.of_session, child) if one["content"] == "c"
+            row["id"] for row in store.read(messages.of_session, child) if row["content"] == "c"
         ]
         store.write(messages.rewind, child, copied)
         whole = store.get_messages_as_conversation(child, include_ancestors=True)
-        assert [one["content"] for one in whole] == ["a", "b"]
-        assert [one["content"] for one in store.read(messages.page, child)] == ["a", "b"]
+        assert [row["content"] for row in whole] == ["a", "b"]
+        assert [row["content"] for row in store.read(messages.page, child)] == ["a", "b"]
         store.write(messages.restore, child, copied)
         whole = store.get_messages_as_conversation(child, include_ancestors=True)
-        assert [one["content"] for one in whole] == ["a", "b", "c", "d"]
+        assert [row["content"] for row in whole] == ["a", "b", "c", "d"]
         assert store.check() == []
 
     def test_only_a_user_message_of_the_session_can_be_rewound_to(self, store: SessionDB) -> None:

@@ -3,23 +3,23 @@
 from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import drafts, outbox
-from hermes_state.testing.rules.given import execute, refused, running, still_clock
+from hermes_state.testing.rules.setup import execute, refused, running, still_clock
 from hermes_state.values import OutboundPart
 
 
 class OutboxRules:
-    """What must be sent."""
+    """Test the outbox."""
 
     def test_pieces_are_sent_in_order(self, store: SessionDB) -> None:
         turn_id = running(store)
-        pieces = [OutboundPart("telegram", "room", text, "thread") for text in ("one", "two")]
-        one, two = store.write(outbox.add, pieces, turn_id=turn_id)
-        assert [piece["id"] for piece in store.read(outbox.due)] == [one]
-        assert store.write(outbox.begin, one)["attempts"] == 1
+        parts = [OutboundPart("telegram", "room", text, "thread") for text in ("one", "two")]
+        first, two = store.write(outbox.add, parts, turn_id=turn_id)
+        assert [part["id"] for part in store.read(outbox.due)] == [first]
+        assert store.write(outbox.begin, first)["attempts"] == 1
         assert store.read(outbox.due) == []
-        assert [piece["id"] for piece in store.read(outbox.unsure)] == [one]
-        store.write(outbox.sent, one, "p1")
-        assert [piece["content"] for piece in store.read(outbox.due)] == ["two"]
+        assert [part["id"] for part in store.read(outbox.unsure)] == [first]
+        store.write(outbox.sent, first, "p1")
+        assert [part["content"] for part in store.read(outbox.due)] == ["two"]
         store.write(outbox.begin, two)
         store.write(outbox.fail, two, "blocked")
         first, second = store.read(outbox.of_turn, turn_id)
@@ -34,11 +34,11 @@ class OutboxRules:
             store.write(outbox.begin, only)
             store.write(outbox.retry, only, "timeout", due_at=time.now + 30)
             assert store.read(outbox.due) == []
-            assert [(piece["id"], piece["error"]) for piece in store.read(outbox.waiting)] == [
+            assert [(part["id"], part["error"]) for part in store.read(outbox.waiting)] == [
                 (only, "timeout")
             ]
             time.now += 30
-            assert [piece["attempts"] for piece in store.read(outbox.due)] == [1]
+            assert [part["attempts"] for part in store.read(outbox.due)] == [1]
             assert store.write(outbox.begin, only)["attempts"] == 2
 
     def test_what_is_put_off_waits_no_longer_for_a_clock_that_is_set_back(
@@ -52,9 +52,9 @@ class OutboxRules:
             store.write(outbox.retry, put_off, "timeout", due_at=time.now + 30)
             time.now -= 7200
             store.write(outbox.advance_due_times, 7200)
-            assert [piece["id"] for piece in store.read(outbox.due)] == [new]
+            assert [part["id"] for part in store.read(outbox.due)] == [new]
             time.now += 30
-            assert [piece["id"] for piece in store.read(outbox.due)] == [new, put_off]
+            assert [part["id"] for part in store.read(outbox.due)] == [new, put_off]
 
     def test_pieces_of_one_chat_wait_for_each_other_and_for_no_other_chat(
         self, store: SessionDB
@@ -64,22 +64,22 @@ class OutboxRules:
         )
         (other,) = store.write(outbox.add, [OutboundPart("telegram", "hall", "c")])
         (same_name,) = store.write(outbox.add, [OutboundPart("matrix", "room", "d")])
-        assert [piece["id"] for piece in store.read(outbox.due)] == [first, other, same_name]
+        assert [part["id"] for part in store.read(outbox.due)] == [first, other, same_name]
         assert len(store.read(outbox.due, limit=1)) == 1
         threads = [OutboundPart("telegram", "room", text, text) for text in "xyx"]
         ids = store.write(outbox.add, threads)
-        due = [piece["id"] for piece in store.read(outbox.due)]
+        due = [part["id"] for part in store.read(outbox.due)]
         assert due == [first, other, same_name, *ids[:2]], "each thread has its own order"
 
     def test_a_chat_is_open_until_its_last_piece_has_ended(self, store: SessionDB) -> None:
         first, second = store.write(
             outbox.add, [OutboundPart("telegram", "room", text) for text in "ab"]
         )
-        for piece in (first, second):
+        for part in (first, second):
             assert store.read(outbox.is_open, "telegram", "room")
-            store.write(outbox.begin, piece)
+            store.write(outbox.begin, part)
             assert store.read(outbox.is_open, "telegram", "room")
-            assert store.write(outbox.sent, piece, "m") is (piece == first)
+            assert store.write(outbox.sent, part, "m") is (part == first)
         assert not store.read(outbox.is_open, "telegram", "room")
         store.write(
             outbox.add, [OutboundPart("telegram", "hall", "c"), OutboundPart("matrix", "room", "d")]
@@ -107,9 +107,9 @@ class OutboxRules:
         assert not store.write(outbox.fail, again, "blocked")
 
     def test_a_piece_is_put_once_under_its_name(self, store: SessionDB) -> None:
-        piece = OutboundPart("telegram", "room", "a", key="notice:1", extra='{"reply_to":"7"}')
-        (only,) = store.write(outbox.add, [piece])
-        assert store.write(outbox.add, [piece]) == []
+        part = OutboundPart("telegram", "room", "a", key="notice:1", extra='{"reply_to":"7"}')
+        (only,) = store.write(outbox.add, [part])
+        assert store.write(outbox.add, [part]) == []
         (row,) = store.read(outbox.due)
         assert (row["id"], row["key"], row["extra"]) == (only, "notice:1", '{"reply_to":"7"}')
         assert store.read(outbox.next_due_at) == row["due_at"]
@@ -117,8 +117,8 @@ class OutboxRules:
     def test_what_was_said_on_the_request_itself_is_kept_and_not_sent(
         self, store: SessionDB
     ) -> None:
-        piece = OutboundPart("api_server", "notes", "Done.", key="command:1:0", is_sent=True)
-        assert len(store.write(outbox.add, [piece, piece])) == 1
+        part = OutboundPart("api_server", "notes", "Done.", key="command:1:0", is_sent=True)
+        assert len(store.write(outbox.add, [part, part])) == 1
         row = store.read(outbox.find, "command:1:0")
         assert row is not None and (row["content"], row["state"]) == ("Done.", "sent")
         assert store.read(outbox.find, "command:2:0") is None
@@ -136,12 +136,12 @@ class OutboxRules:
     def test_a_piece_that_is_not_to_be_sent_is_on_record_and_holds_up_no_other(
         self, store: SessionDB
     ) -> None:
-        pieces = [
+        parts = [
             OutboundPart("telegram", "room", "a", failure="dropped"),
             OutboundPart("telegram", "room", "b"),
         ]
-        store.write(outbox.add, pieces)
-        assert [piece["content"] for piece in store.read(outbox.due)] == ["b"]
+        store.write(outbox.add, parts)
+        assert [part["content"] for part in store.read(outbox.due)] == ["b"]
         (row,) = store.read(outbox.failed)
         assert (row["content"], row["error"]) == ("a", "dropped")
 
@@ -167,11 +167,11 @@ class OutboxRules:
         (notice,) = store.write(outbox.add, [OutboundPart("t", "attic", "d")])
         store.write(drafts.begin, turn_id, "t", "room")
         store.write(drafts.set_message_id, turn_id, "m1")
-        begun = store.write(outbox.begin, first)
-        assert (begun["content"], begun["state"], begun["draft"]["message_id"]) == (
+        claimed = store.write(outbox.begin, first)
+        assert (claimed["content"], claimed["state"], claimed["draft"]["message_id"]) == (
             "a", "sending", "m1"
         )  # fmt: skip
-        assert [store.write(outbox.begin, one)["draft"] for one in (plain, notice)] == [None, None]
+        assert [store.write(outbox.begin, id_)["draft"] for id_ in (plain, notice)] == [None, None]
         store.write(outbox.sent, plain)
         assert store.read(drafts.find, turn_id) is not None
         store.write(outbox.sent, first)
@@ -193,7 +193,7 @@ class OutboxRules:
         assert again is not None and (again["attempts"], again["error"]) == (2, "timeout")
         assert store.write(outbox.sent, first, "m1", is_claimed=False)
         assert store.read(outbox.look, first) is None
-        assert [piece["id"] for piece in store.read(outbox.due)] == [second]
+        assert [part["id"] for part in store.read(outbox.due)] == [second]
         with refused(IllegalTransitionError):
             store.write(outbox.sent, first, "m2", is_claimed=False)
         assert store.read(outbox.look, 10_000) is None

@@ -3,11 +3,11 @@
 from hermes_core.errors import LeaseLostError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import leases, lineage, messages, partials, sessions, turns
-from hermes_state.testing.rules.given import contents, refused, running, still_clock
+from hermes_state.testing.rules.setup import contents, refused, running, still_clock
 
 
 class PartialRules:
-    """What was streamed of a reply whose turn still runs."""
+    """Test partial replies."""
 
     def test_it_is_seen_as_a_partial_message_until_its_step_is_stored(
         self, store: SessionDB

@@ -4,17 +4,16 @@ from typing import Any
 
 from hermes_state.db import SessionDB
 from hermes_state.ledger import people
-from hermes_state.testing.rules.given import NOON, still_clock
+from hermes_state.testing.rules.setup import NOON, still_clock
 from hermes_state.values import Person, Stranger
 
 
 class PeopleRules:
-    """Who was let in, and the codes of strangers."""
+    """Test people and pairing codes."""
 
     def _ask(self, store: SessionDB, user_id: str, code: str, platform: str = "telegram") -> bool:
-        return store.write(
-            people.add_stranger, Stranger(platform, user_id, f"chat {user_id}", "Ann"), code
-        )
+        stranger = Stranger(platform, user_id, f"chat {user_id}", "Ann")
+        return store.write(people.add_stranger, stranger, code)
 
     def test_who_gives_the_code_back_lets_the_stranger_in(self, store: SessionDB) -> None:
         with still_clock():
@@ -38,7 +37,7 @@ class PeopleRules:
             self._ask(store, str(number), f"CODE {number}", platform)
             store.write(people.redeem, f"CODE {number}", "terminal", role=role)
         assert store.read(people.has_owner)
-        assert [one.role for one in store.read(people.list_all)] == [
+        assert [person.role for person in store.read(people.list_all)] == [
             "owner", "member", "guest", "owner"
         ]  # fmt: skip
 
@@ -106,7 +105,7 @@ class PeopleRules:
         ann = Person("telegram", "1", "guest", None, None, NOON, "me")
         store.write(people.save, ann)
         store.write(people.save, ann._replace(role="member"))
-        assert [one.role for one in store.read(people.list_all)] == ["member"]
+        assert [person.role for person in store.read(people.list_all)] == ["member"]
         assert store.read(people.find, "matrix", "1") is None
         assert store.write(people.remove, "telegram", "1")
         assert not store.write(people.remove, "telegram", "1")

@@ -4,12 +4,12 @@ from hermes_core import clock, secrets
 from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import effects, leases, outbox, questions, turns
-from hermes_state.testing.rules.given import contents, refused, running
+from hermes_state.testing.rules.setup import contents, refused, running
 from hermes_state.values import Call, OutboundPart, Question, Settled
 
 
 class QuestionRules:
-    """What a person is asked while a turn waits."""
+    """Test questions and grants."""
 
     def _question(self, turn_id: str) -> Question:
         return Question(
@@ -61,11 +61,11 @@ class QuestionRules:
         store.write(outbox.add, [part])
         assert store.read(questions.with_stale_buttons) == []
         store.write(questions.answer, row["id"], "yes")
-        (shown,) = store.read(questions.with_stale_buttons)
-        told = (shown["key"], shown["question_state"], shown["answer"], shown["is_turn_over"])
-        assert told == (key, "answered", "yes", 0)
+        (part,) = store.read(questions.with_stale_buttons)
+        found = (part["key"], part["question_state"], part["answer"], part["is_turn_over"])
+        assert found == (key, "answered", "yes", 0)
         assert store.read(questions.with_stale_buttons, since=clock.now() + 1) == []
-        store.write(outbox.without_buttons, shown["id"])
+        store.write(outbox.without_buttons, part["id"])
         assert store.read(questions.with_stale_buttons) == []
 
     def test_a_lasting_yes_holds_where_it_was_given(self, store: SessionDB) -> None:
@@ -98,8 +98,8 @@ class QuestionRules:
         store.create_session("s", "cli")
         assert store.write(leases.acquire, "s", "dead") is not None
         assert store.write(leases.take_over, "s", "somebody else", "me") is None
-        taken = store.write(leases.take_over, "s", "dead", "me")
-        assert taken is not None
+        lease = store.write(leases.take_over, "s", "dead", "me")
+        assert lease is not None
         assert store.read(leases.holder_of, "s") == "me"
 
     def test_secrets_do_not_reach_the_store(self, store: SessionDB) -> None:

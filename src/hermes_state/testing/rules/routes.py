@@ -3,12 +3,25 @@
 from hermes_state.db import SessionDB
 from hermes_state.ledger import chat_moves, routes, sessions
 from hermes_state.ledger import turns as turn_ledger
-from hermes_state.testing.rules.given import DAY_S, accepted, chat, contents, session, still_clock
+from hermes_state.testing.rules.setup import DAY_S, accepted, chat, contents, session, still_clock
 from hermes_state.values import InboundMessage, NewSession, Route
 
 
 class RouteRules:
-    """Where a chat's conversation is."""
+    """Test routes and moves of chats."""
+
+    def _move_chat(
+        self, store: SessionDB, entry: str = "{}", *, has_new_owner: bool = False
+    ) -> dict[str, int]:
+        return store.write(
+            chat_moves.move_chat,
+            Route("key", entry),
+            "new",
+            former="s",
+            reason="why",
+            new_session=NewSession("p"),
+            has_new_owner=has_new_owner,
+        )
 
     def test_a_route_is_saved_found_and_forgotten(self, store: SessionDB) -> None:
         store.write(routes.save, Route("key", '{"x": 1}'), "a")
@@ -53,27 +66,20 @@ class RouteRules:
 
     def test_a_chat_that_goes_on_elsewhere_takes_along_what_waits(self, store: SessionDB) -> None:
         store.create_session("s", "cli")
-        runs = accepted(store, delivery=InboundMessage("p", "c", "1", session_key="key"))
-        waits = accepted(store, delivery=InboundMessage("p", "c", "2", session_key="key"))
-        other = accepted(store, delivery=InboundMessage("p", "d", "3", session_key="d"))
+        runs = accepted(store, inbound=InboundMessage("p", "c", "1", session_key="key"))
+        waits = accepted(store, inbound=InboundMessage("p", "c", "2", session_key="key"))
+        other = accepted(store, inbound=InboundMessage("p", "d", "3", session_key="d"))
         typed = accepted(store)
         store.write(turn_ledger.start, runs)
-        moved = store.write(
-            chat_moves.move_chat,
-            Route("key", '{"x": 1}'),
-            "new",
-            former="s",
-            reason="why",
-            new_session=NewSession("p"),
-        )
+        moved = self._move_chat(store, '{"x": 1}')
         assert moved == {waits: (store.read(turn_ledger.find, waits) or {})["user_message_id"]}
         turns = {
-            one: store.read(turn_ledger.find, one) or {} for one in (runs, waits, other, typed)
+            id_: store.read(turn_ledger.find, id_) or {} for id_ in (runs, waits, other, typed)
         }
-        assert [turns[one]["session_id"] for one in turns] == ["s", "new", "s", "s"]
+        assert [turns[id_]["session_id"] for id_ in turns] == ["s", "new", "s", "s"]
         assert contents(store, "new") == [store.read(turn_ledger.user_text, waits)]
         assert len(contents(store, "s")) == 3
-        assert [one["id"] for one in store.read(turn_ledger.all_open)] == [
+        assert [row["id"] for row in store.read(turn_ledger.all_open)] == [
             runs,
             other,
             typed,
@@ -94,33 +100,17 @@ class RouteRules:
                 )
                 time.now -= DAY_S
             order = [
-                store.read(turn_ledger.user_text, one["id"])
-                for one in store.read(turn_ledger.unfinished)
+                store.read(turn_ledger.user_text, row["id"])
+                for row in store.read(turn_ledger.unfinished)
             ]
             assert order == ["1", "2", "3"]
-            opening = NewSession("p")
-            store.write(
-                chat_moves.move_chat,
-                Route("key"),
-                "new",
-                former="s",
-                reason="why",
-                new_session=opening,
-            )
+            self._move_chat(store)
             assert contents(store, "new") == ["1", "2", "3"]
 
     def test_of_a_chat_that_is_passed_on_nothing_goes_along(self, store: SessionDB) -> None:
         store.create_session("s", "cli")
-        waits = accepted(store, delivery=InboundMessage("p", "c", "1", session_key="key"))
-        moved = store.write(
-            chat_moves.move_chat,
-            Route("key"),
-            "new",
-            former="s",
-            reason="why",
-            new_session=NewSession("p"),
-            has_new_owner=True,
-        )
+        waits = accepted(store, inbound=InboundMessage("p", "c", "1", session_key="key"))
+        moved = self._move_chat(store, has_new_owner=True)
         assert moved == {}
         turn = store.read(turn_ledger.find, waits) or {}
         assert (turn["session_id"], turn["state"]) == ("s", "interrupted")
@@ -129,9 +119,6 @@ class RouteRules:
     def test_a_conversation_that_a_chat_leaves_goes_on_for_others(self, store: SessionDB) -> None:
         chat(store, "s", "hello")
         store.write(routes.save, Route("others"), "s")
-        opening = NewSession("p")
-        store.write(
-            chat_moves.move_chat, Route("key"), "new", former="s", reason="why", new_session=opening
-        )
+        self._move_chat(store)
         assert session(store, "s")["ended_at"] is None
         assert store.get_session("new") is None, "its first message makes it"

@@ -4,15 +4,15 @@ from hermes_core.errors import TitleError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import lineage, sessions, titles
 from hermes_state.ledger import scope as scope_ledger
-from hermes_state.testing.rules.given import found, listed, refused, summary
+from hermes_state.testing.rules.setup import found, listed, refused, summary
 from hermes_state.values import Scope
 
 
 class ScopeRules:
-    """Whose conversations may be seen."""
+    """Test that scopes hide conversations of others."""
 
     def _chats(self, store: SessionDB) -> None:
-        """The terminal's, two people's, one in a group of each, and one that the group shares."""
+        """Create conversations of the terminal, of two people and of a group."""
         rows: list[tuple[str, str, dict[str, str]]] = [
             ("local", "cli", {}),
             ("ann", "telegram", {"user_id": "1", "chat_id": "1"}),
@@ -29,7 +29,7 @@ class ScopeRules:
             store.append_message(id_, "user", f"a needle of {id_}")
 
     def _seen(self, store: SessionDB, scope: Scope) -> set[str]:
-        """What every way to look shows, which must be the same on all of them."""
+        """Return the visible sessions, which every query must agree on."""
         seen = set(listed(store, scope=scope))
         assert store.session_count(scope=scope) == len(seen)
         assert set(found(store, "needle", scope=scope)) == seen

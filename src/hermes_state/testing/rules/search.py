@@ -2,12 +2,12 @@
 
 from hermes_state.db import SessionDB
 from hermes_state.ledger import lineage, messages, sessions
-from hermes_state.testing.rules.given import chat, found, summary
+from hermes_state.testing.rules.setup import chat, found, summary
 from hermes_state.values import Sort
 
 
 class SearchRules:
-    """Search: what a person typed, never an error."""
+    """Test that any text is a valid search."""
 
     def test_words_are_found_in_any_case_and_form_of_accent(self, store: SessionDB) -> None:
         chat(store, "a", "The quick brown Fox", "a café in Paris")

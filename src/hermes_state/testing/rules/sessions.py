@@ -14,7 +14,7 @@ from hermes_state.ledger import (
     titles,
     usage,
 )
-from hermes_state.testing.rules.given import (
+from hermes_state.testing.rules.setup import (
     accepted,
     chat,
     contents,
@@ -28,7 +28,7 @@ from hermes_state.values import Route, Spent
 
 
 class SessionRules:
-    """Sessions: made, found, listed, ended, put away, deleted."""
+    """Test creating, finding, listing, ending, archiving and deleting sessions."""
 
     def test_create_fills_gaps_and_never_overwrites(self, store: SessionDB) -> None:
         assert store.create_session("s", "cli", model="first") == "s"

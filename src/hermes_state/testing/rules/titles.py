@@ -3,11 +3,11 @@
 from hermes_core.errors import TitleError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import lineage, sessions, titles
-from hermes_state.testing.rules.given import refused, session, still_clock
+from hermes_state.testing.rules.setup import refused, session, still_clock
 
 
 class TitleRules:
-    """Titles: one conversation each."""
+    """Test that titles are unique."""
 
     def test_a_title_is_cleaned(self, store: SessionDB) -> None:
         assert store.sanitize_title("  two\n words\u200b\x07 ") == "two words"
@@ -95,6 +95,5 @@ class TitleRules:
         assert store.read(titles.resolve_name, "20250101") == "20250102_b"
         assert store.read(titles.resolve_name, "20250101_") == "20250101_a"
         assert store.read(titles.resolve_name, "20250104") == "20250104"
-        assert [store.read(titles.resolve_name, name) for name in ("2025", "none", "")] == [
-            None
-        ] * 3
+        for name in ("2025", "none", ""):
+            assert store.read(titles.resolve_name, name) is None

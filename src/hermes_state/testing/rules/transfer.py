@@ -14,12 +14,19 @@ from hermes_state.ledger import (
     turns,
     usage,
 )
-from hermes_state.testing.rules.given import accepted, chat, refused, session, still_clock, summary
+from hermes_state.testing.rules.setup import (
+    accepted,
+    chat,
+    refused,
+    session,
+    still_clock,
+    summary,
+)
 from hermes_state.values import Call, Spent
 
 
 class TransferRules:
-    """Export and import: nothing is lost on the way."""
+    """Test that export and import lose nothing."""
 
     def _fill(self, store: SessionDB) -> None:
         ids = chat(store, "a", "hello", "hi")

@@ -28,7 +28,7 @@ from hermes_state.ledger import (
     workers,
 )
 from hermes_state.ledger.turns import TurnSource
-from hermes_state.testing.rules.given import (
+from hermes_state.testing.rules.setup import (
     DAY_S,
     accepted,
     chat,
@@ -44,7 +44,7 @@ from hermes_state.values import Call, End, InboundMessage, NewSession, OutboundP
 
 
 class TurnRules:
-    """Turns: accepted once, ended once."""
+    """Test that turns are accepted once and end once."""
 
     def test_a_message_for_an_idle_conversation_is_not_stored_while_it_runs(
         self, store: SessionDB
@@ -156,27 +156,27 @@ class TurnRules:
 
     def test_a_turn_goes_from_accepted_to_answered(self, store: SessionDB) -> None:
         store.create_session("s", "cli")
-        taken = store.write(turns.accept, "s", {"role": "user", "content": "why?"})
-        assert taken.is_new
+        why = store.write(turns.accept, "s", {"role": "user", "content": "why?"})
+        assert why.is_new
         assert contents(store, "s") == ["why?"]
-        turn = store.read(turns.find, taken.turn_id)
+        turn = store.read(turns.find, why.turn_id)
         assert turn is not None
-        assert (turn["state"], turn["user_message_id"]) == ("accepted", taken.message_id)
-        assert store.write(turns.start, taken.turn_id) == 1
-        store.write(turns.step, taken.turn_id, {"role": "assistant", "content": "hm"})
+        assert (turn["state"], turn["user_message_id"]) == ("accepted", why.message_id)
+        assert store.write(turns.start, why.turn_id) == 1
+        store.write(turns.step, why.turn_id, {"role": "assistant", "content": "hm"})
         final = store.write(
             turns.finish,
-            taken.turn_id,
+            why.turn_id,
             "answered",
             message={"role": "assistant", "content": "because"},
             parts=[OutboundPart("chat", "room", "because")],
         )
-        turn = store.read(turns.find, taken.turn_id)
+        turn = store.read(turns.find, why.turn_id)
         assert turn is not None
         assert (turn["state"], turn["final_message_id"]) == ("answered", final)
         assert turn["ended_at"] is not None
         assert contents(store, "s") == ["why?", "hm", "because"]
-        assert [piece["content"] for piece in store.read(outbox.of_turn, taken.turn_id)] == [
+        assert [piece["content"] for piece in store.read(outbox.of_turn, why.turn_id)] == [
             "because"
         ]
         assert store.check() == []
@@ -213,8 +213,8 @@ class TurnRules:
         accepted = store.write(turns.accept, "s", message, idempotency_key="k")
         assert (accepted.session_id, accepted.conversation_id) == (child, "s")
         assert store.write(turns.accept, child, message, idempotency_key="k").conversation_id == "s"
-        made = store.write(turns.accept, "first", message, new_session=NewSession("cli"))
-        assert made.conversation_id == "first"
+        new = store.write(turns.accept, "first", message, new_session=NewSession("cli"))
+        assert new.conversation_id == "first"
         found = store.read(turns.find, accepted.turn_id)
         assert found is not None
         assert found["session_id"] == child
@@ -238,22 +238,22 @@ class TurnRules:
     def test_a_message_that_waits_is_replaced_in_its_place(self, store: SessionDB) -> None:
         chat(store, "s", "hello")
         deliveries = [InboundMessage("p", "c", str(number)) for number in range(4)]
-        said = [{"role": "user", "content": text} for text in ("one", "tow", "three", "two")]
+        texts = [{"role": "user", "content": text} for text in ("one", "tow", "three", "two")]
         runs, waits, behind = (
-            store.write(turns.accept, "s", one, inbound=delivery).turn_id
-            for one, delivery in zip(said[:3], deliveries[:3], strict=True)
+            store.write(turns.accept, "s", item, inbound=delivery).turn_id
+            for item, delivery in zip(texts[:3], deliveries[:3], strict=True)
         )
         store.write(turns.start, runs)
-        made = store.write(turns.replace, waits, said[3], deliveries[3])
-        assert made is not None
+        new = store.write(turns.replace, waits, texts[3], deliveries[3])
+        assert new is not None
         assert contents(store, "s") == ["hello", "one", "two", "three"]
-        still_open = [one["id"] for one in store.read(turns.all_open)]
-        assert still_open == [runs, made.turn_id, behind]
-        rows = [store.read(turns.find, one) or {} for one in (made.turn_id, behind)]
+        still_open = [item["id"] for item in store.read(turns.all_open)]
+        assert still_open == [runs, new.turn_id, behind]
+        rows = [store.read(turns.find, item) or {} for item in (new.turn_id, behind)]
         assert rows[0]["user_message_id"] < rows[1]["user_message_id"]
         assert (store.read(turns.find, waits) or {})["state"] == "interrupted"
-        assert (store.read(inbox.find, deliveries[3]) or {})["turn_id"] == made.turn_id
-        assert store.write(turns.replace, runs, said[3], InboundMessage("p", "c", "9")) is None
+        assert (store.read(inbox.find, deliveries[3]) or {})["turn_id"] == new.turn_id
+        assert store.write(turns.replace, runs, texts[3], InboundMessage("p", "c", "9")) is None
         assert store.read(inbox.find, InboundMessage("p", "c", "9")) is None
 
     def test_the_versions_of_a_message_are_found(self, store: SessionDB) -> None:
@@ -266,7 +266,7 @@ class TurnRules:
         ):
             store.write(inbox.receive, delivery)
         found = store.read(inbox.versions, InboundMessage("p", "c", "1"))
-        assert [one["message_id"] for one in found] == ["1", "1:e", "0-1"]
+        assert [item["message_id"] for item in found] == ["1", "1:e", "0-1"]
 
     def test_a_turn_for_nobody_is_not_accepted(self, store: SessionDB) -> None:
         delivery = InboundMessage("telegram", "room", "1")
@@ -280,9 +280,9 @@ class TurnRules:
 
     def test_an_attempt_that_goes_on_is_not_another_one(self, store: SessionDB) -> None:
         turn_id = running(store)
-        taken = store.write(turns.claim, turn_id, "s", "me", is_same=True)
-        assert taken is not None
-        assert taken.attempt == 1
+        claimed = store.write(turns.claim, turn_id, "s", "me", is_same=True)
+        assert claimed is not None
+        assert claimed.attempt == 1
 
     def test_a_turn_that_was_put_off_has_lost_no_attempt(self, store: SessionDB) -> None:
         turn_id = running(store)
@@ -301,8 +301,8 @@ class TurnRules:
         call = Call("c1", "terminal", "{}", read_only=False)
         beside = Call("c2", "terminal", "{}", read_only=False)
         store.write(turns.step, turn_id, {"role": "assistant", "content": ""}, [call, beside])
-        asked = Question(turn_id, "c1", "approval", "terminal", "It deletes.", "", ("once",))
-        store.write(questions.ask, asked)
+        question = Question(turn_id, "c1", "approval", "terminal", "It deletes.", "", ("once",))
+        store.write(questions.ask, question)
         assert [store.write(turns.start, turn_id) for _ in range(4)] == [1, 1, 1, 1]
         other = store.read(effects.of_turn, turn_id)[1]
         store.write(effects.start, other["id"])
@@ -393,11 +393,8 @@ class TurnRules:
 
     def test_a_first_message_makes_its_session(self, store: SessionDB) -> None:
         message = {"role": "user", "content": "hello"}
-        opening = NewSession("cli", {"cwd": "/here"})
-        store.write(turns.accept, "new", message, new_session=opening)
-        store.write(
-            turns.accept, "new", message, new_session=NewSession("other", {"cwd": "/there"})
-        )
+        for new in (NewSession("cli", {"cwd": "/here"}), NewSession("other", {"cwd": "/there"})):
+            store.write(turns.accept, "new", message, new_session=new)
         row = session(store, "new")
         assert (row["source"], row["cwd"], row["message_count"]) == ("cli", "/here", 2)
 
@@ -415,31 +412,23 @@ class TurnRules:
     def test_a_turn_that_was_never_begun_knows_whether_its_session_was_made_with_it(
         self, store: SessionDB
     ) -> None:
-        hello = {"role": "user", "content": "hello"}
-        first = store.write(turns.accept, "new", hello, new_session=NewSession("p")).turn_id
-        second = store.write(turns.accept, "new", hello).turn_id
-        assert (
-            store.read(turns.creates_session, first),
-            store.read(turns.creates_session, second),
-        ) == (True, False)
+        first = accepted(store, "new", new_session=NewSession("p"))
+        second = accepted(store, "new")
+        assert [store.read(turns.creates_session, id_) for id_ in (first, second)] == [True, False]
         store.write(turns.start, first)
         assert not store.read(turns.creates_session, first)
         store.write(turns.finish, first, "answered", message={"role": "assistant", "content": "hi"})
         store.write(turns.set_title, "named", "Tea", NewSession("p"))
-        assert not store.read(
-            turns.creates_session, store.write(turns.accept, "named", hello).turn_id
-        )
+        assert not store.read(turns.creates_session, accepted(store, "named"))
         branch = store.write(lineage.branch, "new")
-        assert not store.read(
-            turns.creates_session, store.write(turns.accept, branch, hello).turn_id
-        )
+        assert not store.read(turns.creates_session, accepted(store, branch))
 
     def test_a_first_message_makes_the_route_of_its_chat(self, store: SessionDB) -> None:
         opening = NewSession("telegram", route=Route("chat", '{"x":1}'))
-        made = store.write(
+        new = store.write(
             turns.accept, "new", {"role": "user", "content": "hello"}, new_session=opening
         )
-        assert made.makes_session
+        assert new.makes_session
         row = store.read(routes.find, "chat")
         assert row is not None
         assert (row["session_id"], row["entry"]) == ("new", '{"x":1}')
@@ -465,8 +454,8 @@ class TurnRules:
         store.write(
             turns.finish, turn_id, "answered", message={"role": "assistant", "content": "so"}
         )
-        said = ["a question", "let me look", "found", "so", "and another thing"]
-        assert contents(store, child) == said
+        texts = ["a question", "let me look", "found", "so", "and another thing"]
+        assert contents(store, child) == texts
         store.write(turns.start, waiting.turn_id)
         store.write(
             turns.finish,
@@ -474,14 +463,14 @@ class TurnRules:
             "answered",
             message={"role": "assistant", "content": "yes"},
         )
-        assert contents(store, child) == [*said, "yes"]
-        assert contents(store, child, include_ancestors=True) == [*said, "yes"]
+        assert contents(store, child) == [*texts, "yes"]
+        assert contents(store, child, include_ancestors=True) == [*texts, "yes"]
 
     def test_a_turn_runs_under_the_lease_of_the_conversation_that_it_is_in(
         self, store: SessionDB
     ) -> None:
         store.create_session("s", "cli")
-        turn_id = accepted(store, delivery=InboundMessage("p", "c", "1", session_key="key"))
+        turn_id = accepted(store, inbound=InboundMessage("p", "c", "1", session_key="key"))
         opening = NewSession("p")
         store.write(
             chat_moves.move_chat, Route("key"), "new", former="s", reason="why", new_session=opening

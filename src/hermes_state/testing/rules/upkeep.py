@@ -3,7 +3,7 @@
 from hermes_core.errors import UsageError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import lineage, sessions, usage
-from hermes_state.testing.rules.given import (
+from hermes_state.testing.rules.setup import (
     DAY_S,
     chat,
     listed,
@@ -16,7 +16,7 @@ from hermes_state.values import Spent
 
 
 class UpkeepRules:
-    """Pruning, ghosts, orphans."""
+    """Test pruning of old and empty sessions."""
 
     def test_old_ended_conversations_are_pruned_and_no_others(self, store: SessionDB) -> None:
         with still_clock() as time:

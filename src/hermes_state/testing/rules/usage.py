@@ -3,12 +3,12 @@
 from hermes_core.errors import SessionNotFoundError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import lineage, usage
-from hermes_state.testing.rules.given import refused, session, still_clock
+from hermes_state.testing.rules.setup import refused, session, still_clock
 from hermes_state.values import Spent
 
 
 class UsageRules:
-    """What model calls cost."""
+    """Test sums of usage."""
 
     def test_calls_are_summed_up_by_model_over_a_conversation(self, store: SessionDB) -> None:
         with still_clock() as time:

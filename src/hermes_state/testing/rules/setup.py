@@ -1,4 +1,4 @@
-"""What the rules begin with and look at: a clock that stands still, conversations, turns."""
+"""Set up what the rules need: a clock that stands still, conversations, turns."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ NOON = 1_700_000_000.0
 
 
 class Clock:
-    """A clock that a test moves."""
+    """Tells the time that a test sets."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -24,7 +24,7 @@ class Clock:
 
 @contextmanager
 def still_clock() -> Generator[Clock]:
-    """Let time stand still, unless the test moves it."""
+    """Stop the clock, unless the test moves it."""
     moved = Clock()
     with clock.reading(moved):
         yield moved
@@ -32,7 +32,7 @@ def still_clock() -> Generator[Clock]:
 
 @contextmanager
 def refused(*kinds: type[Exception]) -> Generator[None]:
-    """The block must raise one of these."""
+    """Assert that the block raises one of these exceptions."""
     try:
         yield
     except kinds:
@@ -41,29 +41,29 @@ def refused(*kinds: type[Exception]) -> Generator[None]:
 
 
 def contents(store: SessionDB, session_id: str, **how: bool) -> list[Any]:
-    """What a session says."""
+    """Return the contents of the messages of a session."""
     return [m["content"] for m in store.get_messages_as_conversation(session_id, **how)]
 
 
 def listed(store: SessionDB, **filters: Any) -> list[str]:  # noqa: ANN401 -- fields of Filter
-    """The ids of a list."""
+    """Return the ids of the listed sessions."""
     return [row["id"] for row in store.list_sessions_rich(**filters)]
 
 
 def found(store: SessionDB, query: str, **filters: Any) -> list[str]:  # noqa: ANN401 -- fields of Wanted
-    """The ids of the sessions in which a query finds something, sorted, one for each find."""
+    """Return the session ids of all hits of a query, sorted."""
     return sorted(row["session_id"] for row in store.search_messages(query, **filters))
 
 
 def session(store: SessionDB, session_id: str) -> dict[str, Any]:
-    """A session that must be there."""
+    """Return a session that must exist."""
     row = store.get_session(session_id)
     assert row is not None, f"{session_id} is missing"
     return row
 
 
 def chat(store: SessionDB, session_id: str, *texts: str, source: str = "cli") -> list[int]:
-    """A session in which user and assistant have said something in turns."""
+    """Create a session with alternating messages of user and assistant."""
     store.create_session(session_id, source)
     return [
         store.append_message(session_id, "assistant" if number % 2 else "user", text)
@@ -72,13 +72,13 @@ def chat(store: SessionDB, session_id: str, *texts: str, source: str = "cli") ->
 
 
 def accepted(store: SessionDB, session_id: str = "s", **how: Any) -> str:  # noqa: ANN401 -- as accept()
-    """A turn that waits."""
+    """Accept a turn and return its id."""
     message = {"role": "user", "content": "a question"}
     return store.write(turns.accept, session_id, message, **how).turn_id
 
 
 def running(store: SessionDB, session_id: str = "s") -> str:
-    """A turn that runs, in a session of its own."""
+    """Start a turn in a session of its own and return its id."""
     store.create_session(session_id, "cli")
     turn_id = accepted(store, session_id)
     store.write(turns.start, turn_id)
@@ -86,10 +86,10 @@ def running(store: SessionDB, session_id: str = "s") -> str:
 
 
 def execute(sql: str, *values: Any) -> Callable[[Any], Any]:  # noqa: ANN401 -- for any transaction
-    """A write around all rules of Python."""
+    """Return a write that bypasses the ledger."""
     return lambda tx: tx.run(sql, *values)
 
 
 def summary(text: str = "in short") -> dict[str, Any]:
-    """What a compaction writes first."""
+    """Return the first message that a compaction writes."""
     return {"role": "user", "content": text}
