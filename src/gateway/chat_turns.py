@@ -19,6 +19,7 @@ from gateway.access import Access, are_alike
 from gateway.buttons import Buttons
 from gateway.delivery import Delivery
 from gateway.replies import Replies
+from gateway.reply_attachments import SEND_FILE
 from gateway.reply_target import ReplyTarget
 from gateway.session import OVER, SessionStore
 from gateway.source import SessionSource
@@ -36,7 +37,7 @@ from hermes_agent.turn.events import (
     TurnEnded,
 )
 from hermes_agent.turn.values import Outcome
-from hermes_core.errors import StoreError
+from hermes_core.errors import StoreError, ToolDeniedError
 from hermes_engine.engine import Engine
 from hermes_engine.events import TurnStarted
 from hermes_engine.inputs import Input
@@ -389,7 +390,24 @@ class ChatTurns:
             is_own = running.stopped_by in ("", target.session_key)
             text = "" if is_own else _STOPPED_ELSEWHERE
             return self._replies.pieces(target, text, name=f"turn:{turn_id}")
-        return self._replies.deliver(turn_id, outcome, target)
+        # A turn that was cut short does not wait for an answer.
+        asks = outcome.status == "answered"
+        allow = partial(self._allow_file, running, target)
+        return self._replies.deliver(turn_id, outcome, target, *([allow] if asks else ()))
+
+    def _allow_file(self, running: Running, target: ReplyTarget, path: str) -> bool:
+        """Ask whether a file may be sent to a chat; raises Interrupted."""
+        if running.agent is None:
+            return False
+        source = target.source
+        chat_id = f"{source.platform.value}:{source.chat_id}"
+        args = {"path": path, "chat_id": chat_id, "chat_name": source.description}
+        try:
+            running.agent.admit(SEND_FILE, args, running.turn.id, running.stop)
+        except ToolDeniedError as error:
+            logger.info("File %s not sent in turn %s: %s", path, running.turn.id, error)
+            return False
+        return True
 
     def report(self, running: Running, event: Event) -> None:
         """Show what happens in a turn in its chat."""

@@ -7,6 +7,7 @@ sent twice.
 import hashlib
 import re
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +21,7 @@ from gateway import (
     turn_results,
 )
 from gateway.platforms.base import Abilities, Button
-from gateway.reply_attachments import ReplyAttachments
+from gateway.reply_attachments import Allow, ReplyAttachments
 from gateway.reply_target import ReplyTarget
 from gateway.splitting import split
 from hermes_agent.permissions import Permissions
@@ -28,7 +29,7 @@ from hermes_agent.turn.events import Notice, QuestionAsked
 from hermes_agent.turn.values import Outcome
 from hermes_cli import plugins
 from hermes_cli.hook_answers import Answer
-from hermes_state.ledger import budgets, outbox, sessions, turns
+from hermes_state.ledger import budgets, effects, outbox, sessions, turns
 from hermes_state.store import Store
 from hermes_state.values import OutboundPart, Row
 
@@ -50,6 +51,12 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     """The session of a command that was answered on its request."""
     is_plain: bool = False
     """Whether the text is plain text, as it contains titles and ids that are not Markdown."""
+
+
+class _Written(msgspec.Struct):
+    """The arguments of `write_file` that count here."""
+
+    content: str = ""
 
 
 class Answered(NamedTuple):
@@ -91,9 +98,16 @@ class Replies:
         return self._abilities_of(platform) or _UNKNOWN
 
     def deliver(
-        self, turn_id: str, outcome: Outcome, target: ReplyTarget | None = None
+        self,
+        turn_id: str,
+        outcome: Outcome,
+        target: ReplyTarget | None = None,
+        allow: Allow = lambda _path: False,
     ) -> Sequence[OutboundPart]:
-        """Return the parts of the reply of a turn with this outcome."""
+        """Return the parts of the reply of a turn with this outcome.
+
+        `allow` asks whether a file may be sent that nobody may get unasked.
+        """
         target = target or reply_target.of_turn(self._store, turn_id)
         if target is None or target.is_in_place:
             return ()
@@ -108,7 +122,7 @@ class Replies:
             return [_dropped(target, turn_id, text, plugin_rewrites.drop_reason(answers))]
         if not final_text.strip():
             return [_dropped(target, turn_id, text, "it left nothing of it")]
-        return self._with_files(target, turn_id, final_text)
+        return self._with_files(target, turn_id, final_text, allow)
 
     def bring(self, row: Row) -> None:
         """Store the reply of a turn that another process ended, unless it is stored."""
@@ -125,13 +139,20 @@ class Replies:
         )
         return reply_attachments.MANNER if can_send else ""
 
-    def _with_files(self, target: ReplyTarget, turn_id: str, text: str) -> list[OutboundPart]:
+    def _with_files(
+        self, target: ReplyTarget, turn_id: str, text: str, allow: Allow
+    ) -> list[OutboundPart]:
         """Return the parts of a reply and of the files that it names."""
         source, name = target.source, f"turn:{turn_id}"
         abilities = self.abilities(source.platform.value)
         if not abilities.can_send_files or reply_attachments.MARK not in text:
             return self.pieces(target, text, name=name)
-        reply = self._attachments.of(text, source, self._stored_folder(turn_id))
+        reply = self._attachments.of(
+            text,
+            source,
+            self._stored_folder(turn_id),
+            lambda path: self._is_written_in(turn_id, path) or allow(path),
+        )
         parts = self.pieces(target, reply.text, name=name)
         if not reply.files:
             return parts
@@ -143,6 +164,16 @@ class Replies:
             metadata = encode(Extra(subject=target.subject, files=[file]))
             parts.append(parts[0]._replace(content="", key=f"{name}:{len(parts)}", extra=metadata))
         return parts
+
+    def _is_written_in(self, turn_id: str, path: str) -> bool:
+        """Return whether a file has exactly what the model itself wrote to one in a turn."""
+        content = Path(path).read_bytes()
+        return any(
+            effect["state"] == "done"
+            and effect["tool_name"] == "write_file"
+            and msgspec.json.decode(effect["arguments"], type=_Written).content.encode() == content
+            for effect in self._store.read(effects.of_turn, turn_id)
+        )
 
     def _stored_folder(self, turn_id: str) -> str | None:
         """Return the folder of the conversation of a turn, if a terminal began it."""

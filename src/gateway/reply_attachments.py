@@ -2,7 +2,8 @@
 
 A line `MEDIA:/absolute/path` becomes a file; it is removed from the text, or replaced by the reason why
 nothing is sent. A file leaves the machine only for people who may read files, and only out of the
-workspace; received attachments go to an owner in private only.
+workspace; received attachments go to an owner in private only. Anywhere else than to an owner in private
+a person is asked first, unless it lies in `outputs` of the workspace.
 """
 
 import os
@@ -12,8 +13,9 @@ from typing import NamedTuple
 
 from gateway.source import SessionSource
 from gateway.workspaces import Workspaces
-from hermes_agent.approval.danger import places
+from hermes_agent.approval.danger import Danger, places
 from hermes_agent.permissions import Permissions
+from hermes_agent.tools.base import Args, Tool, ToolContext
 from hermes_core import markdown
 from hermes_core.paths import Home
 
@@ -26,6 +28,10 @@ MANNER = (
     "To send the user a file of the workspace, put a line MEDIA:/absolute/path, alone, into your final"
     " reply, one for each file."
 )
+_OUTPUTS = "outputs"
+"""The folder of a workspace for what is to be sent."""
+Allow = Callable[[str], bool]
+"""Returns whether a file may be sent, by its path; asks a person if need be."""
 """Instructions for the model where files can be sent."""
 
 
@@ -51,7 +57,13 @@ class ReplyAttachments:
         self._permissions_of = permissions_of
         self._workspaces = workspaces
 
-    def of(self, text: str, place: SessionSource, stored: str | None = None) -> ReplyWithFiles:
+    def of(
+        self,
+        text: str,
+        place: SessionSource,
+        stored: str | None = None,
+        allow: Allow = lambda _path: False,
+    ) -> ReplyWithFiles:
         """Return the text of a reply and the files that may be sent.
 
         `stored` is the folder that the conversation itself has.
@@ -68,7 +80,11 @@ class ReplyAttachments:
             elif refusal := self._refusal(path, permissions, workspace, len(files)):
                 lines.append(f"[{Path(path).name or path} is not sent: {refusal}.]")
             else:
-                files.append(os.path.realpath(path))
+                real = os.path.realpath(path)
+                if _goes_unasked(real, permissions, workspace) or allow(real):
+                    files.append(real)
+                else:
+                    lines.append(f"[{Path(path).name} is not sent: nobody allowed it.]")
         names = ", ".join(Path(file).name for file in files)
         return ReplyWithFiles("\n".join(lines).strip() or (names and f"📎 {names}"), files)
 
@@ -95,6 +111,29 @@ class ReplyAttachments:
         inside = Path(path).relative_to(place.workspace).parts
         is_hidden = any(part.startswith(".") for part in inside)
         return not is_hidden and not places.is_secret(path, place)
+
+
+def _goes_unasked(path: str, permissions: Permissions, workspace: Path) -> bool:
+    outputs = Path(os.path.realpath(workspace)) / _OUTPUTS
+    return permissions.has_notes or places.is_under(path, str(outputs))
+
+
+def _dangers(args: Args, _bench: ToolContext) -> list[Danger]:
+    path = args["path"]
+    key = f"send_file:{args['chat_id']}:{path}"
+    return [Danger("exfiltration", f"Sends {path} to {args['chat_name']}", key)]
+
+
+SEND_FILE = Tool(
+    name="send_file",
+    description="Send a file with a reply.",
+    parameters={},
+    run=lambda _args, _call: "",
+    subject="path",
+    is_path=True,
+    dangers=_dangers,
+)
+"""Names the sending of a file at the gate and in the policy; no model is offered it."""
 
 
 def may_send(permissions: Permissions) -> bool:

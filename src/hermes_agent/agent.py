@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_agent import compaction, lease, memory, prompt
 from hermes_agent.approval import policy, rights
-from hermes_agent.approval.gate import Gate
+from hermes_agent.approval.gate import CallRef, Gate
 from hermes_agent.approval.questions import Asker
 from hermes_agent.delegation import SubAgents
 from hermes_agent.hooks import Hooks, NoHooks
@@ -23,7 +23,7 @@ from hermes_agent.prompt import Place
 from hermes_agent.sandbox.sandboxes import Sandbox
 from hermes_agent.titles import Titler
 from hermes_agent.tokens import Estimator
-from hermes_agent.tools.base import ToolContext
+from hermes_agent.tools.base import Args, Tool, ToolContext
 from hermes_agent.tools.execute import DelegateFor, Executor
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import Toolbox
@@ -174,6 +174,11 @@ class Agent:
         """
         self._runner.steer(Steer(text, turn_id))
         return True
+
+    def admit(self, tool: Tool, args: Args, turn_id: str, stop: Stop) -> None:
+        """Lead what a surface does for a turn through the gate; raises ToolDeniedError, Interrupted."""
+        who = CallRef(self.conversation_id, self.session_id, turn_id, tool.name)
+        self._executor.gate.admit(tool, args, self.bench, who, stop, self.sink)
 
     def answer(self, question_id: str, text: str) -> None:
         """Answer a question that the agent asked. Raises UsageError when it is not open."""

@@ -6,7 +6,7 @@ import threading
 import httpx2
 import pytest
 
-from gateway import health
+import gateway.health as health
 from tests.gateway.platforms.scripted_ingress import TIMEOUT_S, Loop
 from tests.gateway.servers.ports import free_port
 

@@ -13,14 +13,16 @@ from gateway.reply_attachments import MANNER, ReplyAttachments, ReplyWithFiles, 
 from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
 from gateway.workspaces import Workspaces
+from hermes_agent.approval import rights
 from hermes_agent.permissions import Permissions
-from hermes_agent.testing.scripted import say
+from hermes_agent.testing.scripted import call, say
 from hermes_agent.turn.values import Outcome
 from hermes_core.paths import Home, make_folder
 from hermes_core.settings import Settings
 from hermes_state import SessionDB
+from hermes_state.ledger import questions as question_ledger
 from hermes_state.values import Role, Scope
-from tests.gateway.harness import Inside, Process, World
+from tests.gateway.harness import TIMEOUT_S, Inside, Process, World
 
 OWNER = Permissions("x:1", "owner", Scope("x", "1"), is_private=True)
 PLACE = SessionSource(Platform.register("loopback"), "a")
@@ -109,6 +111,87 @@ def test_a_guest_gets_no_file_of_the_machine(world: World, workspace: Path) -> N
         world.platform.say("b", "send me the plan", user="u2")
         [said] = world.wait_for_replies("b", 1)
     assert said == "[plan.txt is not sent: the person who asked may not read files here.]"
+
+
+def _ask_in_group(world: World, text: str = "send me the plan") -> None:
+    world.platform.say("g", text, chat_type="group", mention=True)
+
+
+@pytest.mark.parametrize("by", ["chat", "machine"])
+def test_a_file_goes_into_a_group_only_after_a_yes(world: World, workspace: Path, by: str) -> None:
+    world.play(say(f"Here it is.\n\nMEDIA:{workspace}/plan.txt"))
+    with Inside(world) as inside:
+        _ask_in_group(world)
+        question = world.wait_for_text("g", "Allow this command?").text
+        assert f"Sends {workspace}/plan.txt to loopback: group" in question
+        assert not any(shown.files for shown in world.platform.shown("g"))
+        if by == "chat":
+            world.platform.say("g", "/approve", chat_type="group", mention=True)
+        else:
+            (row,) = inside.store.read(question_ledger.pending)
+            rights.answer(inside.store, row["id"], "once", by="cli")
+        shown = world.platform.wait_for(
+            "g", lambda found: any(each.files for each in found), TIMEOUT_S
+        )
+    assert [file.content for each in shown for file in each.files] == [b"the plan"]
+
+
+def test_a_file_that_nobody_allows_stays_and_the_reply_says_so(
+    world: World, workspace: Path
+) -> None:
+    world.play(say(f"Here it is.\n\nMEDIA:{workspace}/plan.txt"))
+    with Inside(world):
+        _ask_in_group(world)
+        world.wait_for_text("g", "Allow this command?")
+        world.platform.say("g", "/deny", chat_type="group", mention=True)
+        reply = world.wait_for_text("g", "Here it is.").text
+    assert reply.endswith("[plan.txt is not sent: nobody allowed it.]")
+    assert not any(shown.files for shown in world.platform.shown("g"))
+
+
+def test_a_stop_ends_the_question_about_a_file(world: World, workspace: Path) -> None:
+    world.play(say(f"Here it is.\n\nMEDIA:{workspace}/plan.txt"))
+    with Inside(world) as inside:
+        _ask_in_group(world)
+        world.wait_for_text("g", "Allow this command?")
+        world.platform.say("g", "/stop", chat_type="group", mention=True)
+        world.wait_for_text("g", "Stopping.")
+        _ask_in_group(world, "and now?")
+        world.wait_for_text("g", "You said")
+        assert inside.store.read(question_ledger.pending) == []
+    assert not any(shown.files for shown in world.platform.shown("g"))
+
+
+def test_what_the_agent_has_just_written_goes_into_a_group_unasked(
+    world: World, workspace: Path
+) -> None:
+    (workspace / "outputs").mkdir()
+    (workspace / "outputs" / "chart.txt").write_text("a chart")
+    world.play(
+        call("write_file", path=str(workspace / "new.txt"), content="new"),
+        say(f"Here.\nMEDIA:{workspace}/new.txt\nMEDIA:{workspace}/outputs/chart.txt"),
+    )
+    with Inside(world):
+        _ask_in_group(world)
+        shown = world.platform.wait_for(
+            "g", lambda found: sum(len(each.files) for each in found) == 2, TIMEOUT_S
+        )
+    assert [file.content for each in shown for file in each.files] == [b"new", b"a chart"]
+
+
+def test_what_was_replaced_after_it_was_written_is_asked_about(
+    world: World, workspace: Path
+) -> None:
+    world.play(
+        call("write_file", path=str(workspace / "new.txt"), content="new"),
+        call("terminal", command="cp plan.txt new.txt"),
+        say(f"Here.\nMEDIA:{workspace}/new.txt"),
+    )
+    with Inside(world):
+        _ask_in_group(world)
+        world.wait_for_text("g", "Allow this command?")
+        world.platform.say("g", "/deny", chat_type="group", mention=True)
+        world.wait_for_text("g", "not sent")
 
 
 def test_nothing_leaves_that_is_hidden_secret_or_of_hermes(
