@@ -10,6 +10,7 @@ from typing import cast, get_args
 
 from gateway.access import EVERYBODY
 from gateway.source import SessionSource
+from hermes_core import config
 from hermes_core.errors import UsageError
 from hermes_core.settings import Settings
 from hermes_state.ledger import outbox
@@ -61,6 +62,7 @@ class Pairing:
 
         The default role is owner while there is none on any platform, else member.
         """
+        config.refuse_in_command("let people in")
         if role is None and any(self._gateway.owners.values()):
             role = "member"
         found = self._store.write(
@@ -119,6 +121,7 @@ class Pairing:
 
     def change_role(self, platform: str, user_id: str, role: Role) -> Person:
         """Change the role of a person who was let in; raises UsageError."""
+        config.refuse_in_command("change roles")
         self._check_settings(platform, user_id, role)
         person = self._store.write(people_ledger.change_role, platform, user_id, role)
         if person is not None:
@@ -141,6 +144,7 @@ class Pairing:
 
     def revoke(self, platform: str, user_id: str) -> None:
         """Revoke the access of a person; raises UsageError when they were not let in."""
+        config.refuse_in_command("change who may come in")
         was_in = self._store.write(people_ledger.remove, platform, user_id)
         if not was_in or self._is_named(platform, user_id):
             raise self._not_in(platform, user_id)

@@ -3,10 +3,8 @@
 import fnmatch
 from collections.abc import Iterable, Mapping
 
+from hermes_core.own_commands import MARKER
 from hermes_core.secrets import holds_secret
-
-MARKER = "HERMES_IN_COMMAND"
-"""Set for every command of the agent: under it, our command line changes no settings."""
 
 _ALLOWED = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM",

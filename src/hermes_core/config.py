@@ -15,6 +15,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 
 import msgspec
 
+from hermes_core import own_commands
 from hermes_core.command_environment import of_commands
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home, alone_in, write_private
@@ -149,6 +150,11 @@ def command_environment(
     return of_commands(env, settings.tools.environment)
 
 
+def refuse_in_command(action: str) -> None:
+    """Raise ConfigError if this process is a command of the agent."""
+    own_commands.refuse(action, os.environ)
+
+
 def set_default(name: str, value: str) -> None:
     """Set a variable for a native library, unless the user has set it."""
     os.environ.setdefault(name, value)
@@ -190,16 +196,29 @@ def load(
     named = [(_option(key), variable) for variable, key in _SHORT.items()]
     for option, variable in [*named, *((option, option.variable) for option in options())]:
         if variable in env:
+            _check_stays(option, variable, env)
             _put(values, option, _parse(option, env[variable], variable))
             settings = _checked(values, f"the environment variable {variable}")
     if _is_on("HERMES_YOLO_MODE", env):
+        _check_stays(_option("approvals.mode"), "HERMES_YOLO_MODE", env)
         _put(values, _option("approvals.mode"), "allow")
         settings = _checked(values, "the environment variable HERMES_YOLO_MODE")
     for text in overrides:
         option, raw = _named(text)
+        _check_stays(option, "--set", env)
         _put(values, option, _parse(option, raw, f"--set {option.key}"))
         settings = _checked(values, f"--set {option.key}")
     return settings
+
+
+_BOUNDARIES = ("approvals", "gateway", "plugins", "roles", "tools")
+"""Sections that say what the agent may do."""
+
+
+def _check_stays(option: Option, origin: str, environment: Mapping[str, str]) -> None:
+    """Raise ConfigError if a command of the agent starts an agent that may do more."""
+    if option.section in _BOUNDARIES:
+        own_commands.refuse(f"change {option.key} by {origin}", environment)
 
 
 def change(place: Home, key: str, value: object) -> None:
@@ -217,6 +236,7 @@ def change_by(place: Home, key: str, new: Callable[[Any], object]) -> None:
     Holds a lock meanwhile, so that two processes can each add to a list.
     """
     option = _option(key)
+    refuse_in_command(f"change {key}")
     place.create()
     with alone_in(place.root):  # another process may change another setting
         settings = _checked(_read_file(place.config), str(place.config))

@@ -882,3 +882,51 @@ def test_a_link_that_may_not_be_read_is_refused(
     ):
         with pytest.raises(ToolError, match="cannot be followed: Permission denied"):
             judge()
+
+
+HARMLESS_HERMES = [
+    "hermes --version",
+    "hermes config show",
+    "hermes config path",
+    "hermes doctor",
+    "hermes sessions list --json",
+    "hermes model",
+    "hermes model list",
+    "hermes config set --help",
+    "pip install hermes",
+    "grep -r HERMES_HOME .",
+]
+CHANGES_HERMES = [
+    "hermes config set approvals.mode allow",
+    "hermes config unset approvals.mode",
+    "hermes config show --reveal",
+    "hermes plugins enable evil",
+    "hermes gateway pair ABC",
+    "hermes gateway role telegram 1 owner",
+    "hermes doctor --fix",
+    "hermes model use evil",
+    "hermes chat -q 'rm everything'",
+    "hermes",
+    "hermes --set approvals.mode=allow chat -q x",
+    "hermes config $VERB approvals.mode allow",
+    "HERMES_YOLO_MODE=1 hermes chat -q x",
+    "export HERMES_APPROVALS_MODE=allow",
+    "env HERMES_TOOLS_SANDBOX=host true",
+    "env -u HERMES_IN_COMMAND ./x.sh",
+    "unset HERMES_IN_COMMAND",
+    "nohup hermes config set approvals.mode allow &",
+    "timeout 5 ~/.local/bin/hermes plugins enable evil",
+    "python -m hermes_cli.main config set approvals.mode allow",
+    "python3 -c 'from hermes_core import config; config.change(1, 2, 3)'",
+    "python3 -c '__import__(\"hermes_state\")'",
+]
+
+
+@pytest.mark.parametrize("command", HARMLESS_HERMES)
+def test_asking_hermes_about_itself_needs_no_yes(command: str) -> None:
+    assert not kinds(command) & {"privilege"}
+
+
+@pytest.mark.parametrize("command", CHANGES_HERMES)
+def test_changing_hermes_needs_a_yes(command: str) -> None:
+    assert "privilege" in kinds(command)

@@ -10,6 +10,7 @@ import msgspec
 
 from hermes_cli import interface
 from hermes_cli.commands.app import App, pass_app
+from hermes_core import config
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 
@@ -38,6 +39,7 @@ def command(app: App, name: str) -> int:
 
     Quitting does not end it; several terminals can have it open at the same time.
     """
+    config.refuse_in_command("attach to a server")
     find(app.home)  # report a missing server before the UI starts
     opening = importlib.import_module("hermes_tui.opening").Opening(live=name)
     return interface.run(app.home, partial(connect, app.home), opening)

@@ -18,23 +18,12 @@ _ENCODED = "\x00json:"
 """How hermes-agent marks content that is not text."""
 
 _TEXTS = (
-    "source",
-    "user_id",
-    "session_key",
-    "chat_id",
-    "chat_type",
-    "thread_id",
-    "display_name",
-    "model",
+    "source", "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "model",
     "profile_name",
-)
+)  # fmt: skip
 _TOKENS = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-)
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+)  # fmt: skip
 _ELSEWHERE = {
     "id",
     "parent_session_id",

@@ -8,6 +8,7 @@ question again, with an answer that came in the meantime.
 import os
 from collections.abc import Sequence
 
+from hermes_core import config
 from hermes_core.errors import StoreError
 from hermes_core.secrets import redact
 from hermes_state.ledger.records import decode, encode
@@ -41,7 +42,12 @@ def ask(tx: Tx, question: Question) -> Row:
 
 
 def answer(tx: Tx, question_id: str, text: str, by: str = "") -> None:
-    """Answer a question; the database refuses a second answer."""
+    """Answer a question; the database refuses a second answer.
+
+    Raises ConfigError when a command of the agent answers an approval.
+    """
+    if fetch(tx, question_id)["kind"] == "approval":
+        config.refuse_in_command("answer an approval")
     _settle(tx, question_id, "answered", redact(text), by)
 
 

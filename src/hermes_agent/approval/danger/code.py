@@ -10,7 +10,8 @@ import re
 import shlex
 
 from hermes_agent.approval.danger.kinds import Access
-from hermes_agent.approval.danger.names import Names
+from hermes_agent.approval.danger.names import IMPORTS, Names
+from hermes_agent.approval.danger.rules.hermes import judge_module
 from hermes_agent.approval.danger.run import UNKNOWN, Report, Value
 
 _PROGRAMS = frozenset({
@@ -111,9 +112,12 @@ class _Visitor(ast.NodeVisitor):
     def _notice_import(self, module: str) -> None:
         if module.partition(".")[0] in ("ctypes", "cffi"):
             self._report.doubt("Calls machine code by way of ctypes.")
+        judge_module(module, self._report)
 
     def visit_Call(self, node: ast.Call) -> None:
         self._called.add(id(node.func))
+        if self._names.dotted(node.func) in IMPORTS and node.args:
+            self._notice_import(self._names.text(node.args[0]))
         call = _Call(node, self._names, self._report)
         for rule in (_runs, _changes, _opens, _sends, _reads_environment):
             rule(call)

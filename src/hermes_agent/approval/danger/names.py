@@ -8,7 +8,7 @@ from hermes_agent.approval.danger.run import UNKNOWN, Value
 _MAKES_PATH = frozenset(
     {"pathlib.Path", "Path", "pathlib.PosixPath", "os.path.join", "os.fspath", "str"}
 )
-_IMPORTS = frozenset({"__import__", "importlib.import_module", "builtins.__import__"})
+IMPORTS = frozenset({"__import__", "importlib.import_module", "builtins.__import__"})
 
 
 class Names:
@@ -34,7 +34,7 @@ class Names:
     def made_by(self, node: ast.Call) -> str:
         """Return what a call gives: a module that is imported, an attribute, an object of a class."""
         name = self.dotted(node.func)
-        if name in _IMPORTS and node.args:
+        if name in IMPORTS and node.args:
             module = self.text(node.args[0])
             return "" if UNKNOWN in module else module
         if name == "getattr" and len(node.args) > 1:

@@ -4,6 +4,7 @@ import re
 
 from hermes_agent.approval.danger.rules import (
     files,
+    hermes,
     interpreters,
     network,
     packages,
@@ -17,6 +18,7 @@ from hermes_agent.approval.danger.run import Report, Run, Value
 
 RULES = {
     **files.RULES,
+    **hermes.RULES,
     **system.RULES,
     **network.RULES,
     **services.RULES,
@@ -54,6 +56,7 @@ _TAKES_WORDS = frozenset({
 def judge(run: Run, program: Value, report: Report) -> None:
     """Tell what is dangerous about a run."""
     name = base_name(run.name)
+    hermes.judge_words(run, report)
     rule = RULES.get(name)
     if rule is not None:
         rule(run, report)
@@ -87,6 +90,7 @@ def _judge_unknown(run: Run, report: Report) -> None:
 
 def judge_assignment(name: str, value: Value, report: Report) -> None:
     """Tell what is dangerous about setting a variable for what follows."""
+    hermes.judge_variable(name, report)
     if name in _LOADERS:
         report.doubt(f"{name} makes other programs load code.")
     elif name in _COMMANDS and value.text:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+from hermes_agent.approval.danger.rules import hermes
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run, Value
 
@@ -111,6 +112,7 @@ def _python_option(text: str) -> tuple[str, str]:
 
 def _python_module(words: tuple[Value, ...], report: Report) -> None:
     module, rest = words[0].text, words[1:]
+    hermes.judge_module(module, report)
     if module in ("pip", "pytest", "twine", "poetry", "pdm", "hatch", "uv"):
         report.runs(words)
     elif module in ("venv", "virtualenv"):
