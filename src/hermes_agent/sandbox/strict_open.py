@@ -39,6 +39,21 @@ def open_file(path: str, flags: int, *, mode: int = 0o666) -> int:
         os.close(parent)
 
 
+def read_from(path: str, flags: int = 0) -> int:
+    """Open a file or a folder for reading; never waits for a pipe. Raises OSError."""
+    return open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | flags)
+
+
+def stat_of(path: str) -> os.stat_result:
+    """Return what lies at a path, without opening it; raises OSError."""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    parent = open_folder(folder)
+    try:
+        return os.stat(name or ".", dir_fd=parent, follow_symlinks=False)
+    finally:
+        os.close(parent)
+
+
 def open_anything(path: str) -> int:
     """Return a descriptor that only names a file or a folder (Linux); raises OSError."""
     fd = open_file(path, os.O_PATH)

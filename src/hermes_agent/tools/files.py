@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hermes_agent.approval.danger import places
-from hermes_agent.tools.base import ToolContext
+from hermes_agent.sandbox import strict_open
+from hermes_agent.tools.base import Call, ToolContext
 from hermes_core.errors import ToolError
 
 _MAX_DIFF_LINES = 20_000
@@ -16,15 +17,20 @@ _MAX_DIFF_CHARACTERS = 40_000
 _BINARY_PROBE = 8_192
 
 
-def resolve(bench: ToolContext, path: str) -> Path:
-    """The file that is meant, every link followed; relative paths start where commands start."""
-    if not path:
+def path_of(call: Call, asked: str) -> Path:
+    """Return the path that the gate has let through, where it lies for us; its links are resolved.
+
+    It is opened without following links: one that came in since the gate looked leads nowhere.
+    """
+    if not asked:
         raise ToolError("'' is not a valid path.", fix="Give the path of a file.")
-    meant = Path(os.path.normpath(bench.cwd / places.expand(path)))
-    place = places.place_of(bench.workspace, bench.home.root)
-    if places.is_temporary(str(meant), place):  # what confined commands see there is their own
-        meant = bench.processes.sandbox.real(meant, bench.workspace)
-    return Path(places.resolve(str(meant), "/"))
+    bench, path = call.bench, Path(call.permit.path)
+    if places.is_temporary(str(path), places.place_of(bench.workspace, bench.home.root)):
+        sandbox = bench.processes.sandbox
+        real = sandbox.real(path, bench.workspace)  # what confined commands see there is their own
+        if real != path:
+            return Path(os.path.realpath(sandbox.private), real.relative_to(sandbox.private))
+    return path
 
 
 def display_name(bench: ToolContext, path: Path) -> str:
@@ -37,13 +43,15 @@ def display_name(bench: ToolContext, path: Path) -> str:
 def check_file(path: Path) -> os.stat_result:
     """Raise ToolError unless this is a plain file."""
     try:
-        found = path.stat()
+        found = strict_open.stat_of(str(path))
     except FileNotFoundError:
         raise ToolError(f"There is no file {path}.", fix=_near(path)) from None
     except OSError as error:
         raise ToolError(f"{path} cannot be opened: {error.strerror}.") from error
     if stat.S_ISDIR(found.st_mode):
         raise ToolError(f"{path} is a folder.", fix="Use search_files or terminal to list it.")
+    if stat.S_ISLNK(found.st_mode):
+        raise ToolError(f"{path} is a link.", fix="Give the path that it leads to.")
     if not stat.S_ISREG(found.st_mode):
         raise ToolError(f"{path} is a device or a pipe, not a file.", fix="Use a plain file.")
     return found
@@ -52,18 +60,31 @@ def check_file(path: Path) -> os.stat_result:
 def _near(path: Path) -> str:
     """Names beside it that may have been meant."""
     with contextlib.suppress(OSError):
-        names = sorted(entry.name for entry in path.parent.iterdir())
+        folder = strict_open.read_from(str(path.parent), os.O_DIRECTORY)
+        try:
+            names = sorted(entry.name for entry in os.scandir(folder))
+        finally:
+            os.close(folder)
         close = difflib.get_close_matches(path.name, names, 3)
         if close:
             return f"Did you mean: {', '.join(close)}?"
     return "Look for it with search_files."
 
 
+def exists(path: Path) -> bool:
+    """Return whether something lies at this path."""
+    try:
+        strict_open.stat_of(str(path))
+    except OSError:
+        return False
+    return True
+
+
 def open_file(path: Path) -> BinaryIO:
-    """Open a plain file; raises ToolError, also when a pipe or a device takes its place meanwhile."""
+    """Open a plain file; raises ToolError, also when a link or a device takes its place meanwhile."""
     check_file(path)  # first: opening a device may do something
     try:
-        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        file = os.fdopen(strict_open.read_from(str(path)), "rb")
     except OSError as error:
         raise ToolError(f"{path} cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -93,22 +114,33 @@ def is_binary(data: bytes) -> bool:
 
 def replace(path: Path, data: bytes) -> None:
     """Put this content in place of a file's, all at once; its mode stays. Raises ToolError."""
-    draft = path.with_name(f".{path.name[:100]}.{os.getpid()}.hermes")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
-        with draft.open("xb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        if mode is not None:
-            draft.chmod(mode)
-        draft.replace(path)
+        folder = strict_open.open_folder(str(path.parent), make=True)
+        try:
+            _replace_in(folder, path.name, data)
+        finally:
+            os.close(folder)
     except OSError as error:
         raise ToolError(f"{path} cannot be written: {error.strerror}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+
+
+def _replace_in(folder: int, name: str, data: bytes) -> None:
+    draft = f".{name[:100]}.{os.getpid()}.hermes"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, 0o666, dir_fd=folder), "wb") as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            with contextlib.suppress(FileNotFoundError):
+                before = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(before.st_mode):
+                    os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(draft, dir_fd=folder)
+            raise
 
 
 def diff(name: str, before: str, after: str) -> str:

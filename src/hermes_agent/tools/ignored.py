@@ -1,10 +1,16 @@
 """The rules of .gitignore files that hold in a folder, applied by pathspec."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hermes_agent.sandbox import strict_open
+
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
+
+
+_MAX_BYTES = 1024 * 1024
 
 
 class Ignored(NamedTuple):
@@ -31,7 +37,8 @@ class Ignored(NamedTuple):
     def below(self, folder: Path) -> "Ignored":
         """Add the rules of this folder's own file."""
         try:
-            text = (folder / ".gitignore").read_text("utf-8", "replace")
+            with os.fdopen(strict_open.read_from(str(folder / ".gitignore")), "rb") as file:
+                text = file.read(_MAX_BYTES).decode("utf-8", "replace")
         except OSError:
             return self
         from pathspec import GitIgnoreSpec  # noqa: PLC0415 -- only a search that meets rules pays for it

@@ -9,7 +9,7 @@ _MAX_BYTES = 10 * 1024 * 1024
 
 
 def _run(args: Args, call: Call) -> Result:
-    path = files.resolve(call.bench, args["path"])
+    path = files.path_of(call, args["path"])
     name = files.display_name(call.bench, path)
     data = files.read_bytes(path, _MAX_BYTES)
     if files.is_binary(data):

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -23,7 +24,7 @@ _NOTE_ROOM = 120
 
 
 def _run(args: Args, call: Call) -> Result:
-    path = files.resolve(call.bench, args["path"])
+    path = files.path_of(call, args["path"])
     with files.open_file(path) as file:
         try:
             return _content(file, path, args, call)
@@ -37,7 +38,7 @@ def _content(file: BinaryIO, path: Path, args: Args, call: Call) -> Result:
     if kind:
         return _picture(path, kind)
     if files.is_binary(beginning):
-        size = path.stat().st_size
+        size = os.fstat(file.fileno()).st_size
         raise ToolError(
             f"{path} is not a text file ({size} bytes).", fix="Look at it with terminal: file, xxd."
         )

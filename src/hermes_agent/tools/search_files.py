@@ -29,8 +29,8 @@ main()"""
 
 
 def _run(args: Args, call: Call) -> Result:
-    top = files.resolve(call.bench, args.get("path", "."))
-    if not top.exists():
+    top = files.path_of(call, args.get("path", "."))
+    if not files.exists(top):
         raise ToolError(f"There is no {top}.", fix="Give a folder or a file that exists.")
     request = Request(
         top=str(top),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from hermes_agent.approval.danger import places
+from hermes_agent.sandbox import strict_open
 from hermes_agent.tools.ignored import Ignored
 
 _MAX_BYTES = 5 * 1024 * 1024
@@ -81,18 +82,22 @@ class Search:
 
     def _below(self, folder: Path, ignored: Ignored) -> Iterator[Path]:
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            fd = strict_open.read_from(str(folder), os.O_DIRECTORY)
         except OSError:
             return
+        try:
+            entries = sorted(os.scandir(fd), key=lambda entry: entry.name)
+            kinds = {entry: entry.is_dir(follow_symlinks=False) for entry in entries}
+        finally:
+            os.close(fd)
         ignored = ignored.below(folder)
-        for entry in entries:
-            path = Path(entry.path)
-            is_folder = entry.is_dir(follow_symlinks=False)
+        for entry, is_folder in kinds.items():
+            path = folder / entry.name
             if ignored.covers(path, is_folder=is_folder):
                 continue
             if is_folder and entry.name not in _SKIPPED:
                 yield from self._below(path, ignored)
-            elif entry.is_file(follow_symlinks=False) and self._is_wanted(path):
+            elif not is_folder and entry.is_file(follow_symlinks=False) and self._is_wanted(path):
                 yield path
 
     def _is_wanted(self, path: Path) -> bool:
@@ -105,7 +110,7 @@ class Search:
 
     def _lines(self, path: Path, name: str) -> Iterator[str]:
         try:
-            with path.open("rb") as file:
+            with os.fdopen(strict_open.read_from(str(path)), "rb") as file:
                 data = file.read(_MAX_BYTES + 1)
         except OSError:
             return

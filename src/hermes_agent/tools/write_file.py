@@ -7,11 +7,11 @@ _MAX_BYTES = 50 * 1024 * 1024
 
 
 def _run(args: Args, call: Call) -> Result:
-    path = files.resolve(call.bench, args["path"])
+    path = files.path_of(call, args["path"])
     name = files.display_name(call.bench, path)
     content: str = args["content"]
     data = content.encode("utf-8", "surrogatepass")
-    before = files.read_bytes(path, _MAX_BYTES) if path.exists() else None
+    before = files.read_bytes(path, _MAX_BYTES) if files.exists(path) else None
     if before == data:
         return Result(f"{name} has this content already.")
     call.stop.check()
