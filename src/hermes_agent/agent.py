@@ -123,6 +123,7 @@ class Agent:
             cwd=place,
             environment=config.command_environment(self.settings),
             permissions=self.permissions,
+            conversation_id=self.conversation_id,
         )
         rules = self.settings.approvals
         asker = Asker(self.store, can_ask=can_ask, timeout_s=rules.timeout_s)

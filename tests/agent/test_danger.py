@@ -21,7 +21,7 @@ HOME = Path("/srv/hermes-home")
 
 
 def of_path(path: str, cwd: Path, workspace: Path, home: Path, *, writing: bool) -> list[Danger]:
-    place = places.place_of(workspace, home)
+    place = places.place_of(workspace, home, HOME / "outputs" / "own")
     resolved = places.resolve(path, str(cwd))
     return places.of_write(resolved, place) if writing else places.of_read(resolved, place)
 
@@ -738,7 +738,10 @@ PATHS = [
     (f"{HOME}/config.toml", False, "secrets"),
     (f"{HOME}/config.toml", True, "privilege"),
     (f"{HOME}/policy.toml", True, "privilege"),
-    (f"{HOME}/outputs/x.txt", False, None),
+    (f"{HOME}/outputs/own/x.txt", False, None),
+    (f"{HOME}/outputs/other/x.txt", False, "secrets"),
+    (f"{HOME}/outputs", False, "secrets"),
+    (f"{HOME}/outputs/own/x.txt", True, "privilege"),
     (f"{HOME}/memories/MEMORY.md", False, None),
     (".git/hooks/pre-commit", True, "privilege"),
     ("/tmp/x", True, None),

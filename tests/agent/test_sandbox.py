@@ -182,7 +182,12 @@ def test_in_bubblewrap_a_workspace_in_the_home_of_hermes_shows_nothing_else_of_i
         for name in ("config.toml", "outputs/a.txt", "workspace/plan.txt"):
             (home / name).parent.mkdir(exist_ok=True)
             (home / name).write_text(name)
-        how = {"home": home, "workspace": home / "workspace", "cwd": home / "workspace"}
+        how = {
+            "home": home,
+            "outputs": home / "outputs",
+            "workspace": home / "workspace",
+            "cwd": home / "workspace",
+        }
         assert run(box, "cat plan.txt ../outputs/a.txt; ls ..", **how) == (
             "workspace/plan.txtoutputs/a.txtoutputs\nworkspace\n",
             0,
@@ -217,7 +222,7 @@ def test_in_bubblewrap_secrets_inside_the_workspace_are_covered(
     (work / "hermes" / "config.toml").write_text("secret")
     (work / "hermes" / "outputs").mkdir()
     (work / "hermes" / "outputs" / "a.txt").write_text("output")
-    home = {"home": work / "hermes"}
+    home = {"home": work / "hermes", "outputs": work / "hermes" / "outputs"}
     assert (
         run(box, "cat .ssh/id_rsa .netrc hermes/config.toml 2>/dev/null; ls", **home)[0]
         == "hermes\n"

@@ -74,7 +74,8 @@ class Bubblewrap(Enclosure):
         views: dict[str, _View] = dict.fromkeys(hidden, "hide")
         views |= dict.fromkeys(_wanted_again([*hidden, str(self.inner_private)]), "read")
         views[home] = "hide"
-        views[f"{home}/outputs"] = "read"
+        if job.outputs is not None:
+            views[os.path.realpath(job.outputs)] = "read"
         views |= dict.fromkeys(_secrets_in(workspace, home), "hide")
         views[workspace] = "write"
         return {path: view for path, view in views.items() if os.access(path, os.F_OK)}

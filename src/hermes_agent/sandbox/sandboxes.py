@@ -36,6 +36,8 @@ class Job(msgspec.Struct, frozen=True):
     takes_input: bool = False
     splits_errors: bool = False
     """Whether errors come on a stream of their own."""
+    outputs: Path | None = None
+    """The folder in the home that commands may read: long outputs of the conversation."""
 
 
 class Sandbox(ABC):

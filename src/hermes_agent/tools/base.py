@@ -5,6 +5,7 @@ returns text or a Result, raises ToolError for what the model should know, and c
 `call.stop` is set.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -56,6 +57,25 @@ class ToolContext(msgspec.Struct):
     """What the person that it works for may see; None: everything."""
     manner: str = ""
     """What the prompt says of how replies are heard on the surface."""
+    conversation_id: str = ""
+
+    @property
+    def outputs(self) -> Path:
+        """The folder with the long outputs of this conversation; an id may be any text."""
+        return (
+            self.home.outputs
+            / hashlib.sha256(self.conversation_id.encode("utf-8", "replace")).hexdigest()[:32]
+        )
+
+    @property
+    def folders(self) -> tuple[Path, Path, Path, Path]:
+        """The folders that commands are judged by."""
+        return self.cwd, self.workspace, self.home.root, self.outputs
+
+    @property
+    def place(self) -> places.Place:
+        """The folders that paths are judged by."""
+        return places.place_of(*self.folders[1:])
 
 
 class AskUser(Protocol):
@@ -138,9 +158,9 @@ class Tool(msgspec.Struct, frozen=True):
         if self.dangers is not None:
             return self.dangers(args, bench)
         if self.is_path:
-            place = places.place_of(bench.workspace, bench.home.root)
+            place = bench.place
             path = args.get(self.subject, ".")
             return places.of_write(path, place) if self.writes else places.of_read(path, place)
         if not self.is_command:
             return ()
-        return of_command(args.get(self.subject, ""), bench.cwd, bench.workspace, bench.home.root)
+        return of_command(args.get(self.subject, ""), *bench.folders)

@@ -19,7 +19,7 @@ _NOTES_ROOM = 300
 
 
 def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
-    return of_code(args["code"], bench.cwd, bench.workspace, bench.home.root)
+    return of_code(args["code"], *bench.folders)
 
 
 def _run(args: Args, call: Call) -> Result:
@@ -33,6 +33,7 @@ def _run(args: Args, call: Call) -> Result:
         cwd=bench.cwd if sandbox.real(bench.cwd, bench.workspace).is_dir() else bench.workspace,
         workspace=bench.workspace,
         home=bench.home.root,
+        outputs=bench.outputs,
         environment=bench.environment,
         takes_input=True,
         splits_errors=True,
@@ -57,7 +58,7 @@ def _follow(child: Child, code: str, seconds: float, call: Call) -> Result:
     if ending == "stopped":
         raise Interrupted
     limit = call.bench.settings.tools.output_limit - _NOTES_ROOM
-    text = output.for_model(capture.text(), limit, call.bench.home).rstrip() or "(no output)"
+    text = output.for_model(capture.text(), limit, call.bench.outputs).rstrip() or "(no output)"
     if ending == "timeout":
         return Result(f"{text}\n[ended after {seconds:g} s]", is_error=True)
     if status := child.reap():

@@ -1,12 +1,14 @@
 """The output of commands: made plain, kept within bounds, and saved whole when only a part is shown."""
 
 import codecs
+import contextlib
 import os
 import re
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
-from hermes_core.paths import Home, write_private
+from hermes_core.paths import write_private
 from hermes_core.secrets import redact
 
 _ESCAPE = re.compile(
@@ -123,14 +125,14 @@ class Progress:
             self._tell(redact(lines.rpartition("\n")[2][-200:]))
 
 
-def for_model(text: str, limit: int, home: Home) -> str:
+def for_model(text: str, limit: int, folder: Path) -> str:
     """Return the text for the model: whole, or both ends and the path of the saved whole."""
     text = redact(text)
     if len(text) <= limit:
         return text
-    path = home.outputs / f"{os.urandom(16).hex()}.txt"
+    path = folder / f"{os.urandom(16).hex()}.txt"
     write_private(path, text)
-    _drop_old(home)
+    _drop_old(folder.parent)
     room = max(limit - _NOTE_ROOM - len(str(path)), limit // 2)
     head, tail = _whole_lines(text, room * 2 // 3, room - room * 2 // 3)
     left_out = len(text) - len(head) - len(tail)
@@ -147,7 +149,10 @@ def _whole_lines(text: str, head_size: int, tail_size: int) -> tuple[str, str]:
     return head, tail[cut + 1 :] if 0 <= cut < tail_size // 2 else tail
 
 
-def _drop_old(home: Home) -> None:
-    saved = sorted(home.outputs.glob("*.txt"), key=lambda path: path.stat().st_mtime)
+def _drop_old(outputs: Path) -> None:
+    """Delete the oldest outputs of all conversations."""
+    saved = sorted(outputs.rglob("*.txt"), key=lambda path: path.stat().st_mtime)
     for path in saved[:-_MAX_FILES]:
         path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it has others
+            path.parent.rmdir()

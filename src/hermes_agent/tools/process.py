@@ -23,14 +23,13 @@ def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
     if process is None:
         return []
     text = args.get("text", "")
-    place = (bench.cwd, bench.workspace, bench.home.root)
     from hermes_agent.approval.danger.rules import base_name  # noqa: PLC0415 -- only for one that listens
 
     names = {base_name(line.partition(" ")[0]) for line in lines_of(process.command).all}
     if names & _SHELLS:
-        return of_command(text, *place)
+        return of_command(text, *bench.folders)
     if names & {"python", "ipython", "pypy"}:
-        return of_code(text, *place)
+        return of_code(text, *bench.folders)
     if names & _OTHERS:
         program = sorted(names & _OTHERS)[0]
         reason = f"Types into {program}: {truncate(text.strip(), 200)}"
@@ -65,7 +64,7 @@ def _line(process: Process) -> str:
 
 
 def _news(process: Process, bench: ToolContext) -> str:
-    text = output.for_model(process.read(), bench.settings.tools.output_limit - 100, bench.home)
+    text = output.for_model(process.read(), bench.settings.tools.output_limit - 100, bench.outputs)
     return f"{text.rstrip() or '(no new output)'}\n[{process.id} {process.state}]"
 
 

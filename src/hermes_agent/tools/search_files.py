@@ -10,7 +10,6 @@ import sys
 import time
 from typing import Any, cast
 
-from hermes_agent.approval.danger import places
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Host, Job
 from hermes_agent.tools import files, schema
@@ -37,7 +36,7 @@ def _run(args: Args, call: Call) -> Result:
         pattern=args["pattern"],
         in_names=bool(args.get("names")),
         glob=args.get("glob", ""),
-        place=places.place_of(call.bench.workspace, call.bench.home.root),
+        place=call.bench.place,
         max_hits=_MAX_HITS + 1,  # one more than is shown, to know that there are more
     )
     job = Job(

@@ -25,7 +25,7 @@ _NOTES_ROOM = 400
 
 
 def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
-    found = of_command(args["command"], bench.cwd, bench.workspace, bench.home.root)
+    found = of_command(args["command"], *bench.folders)
     if args.get("unsandboxed") and not isinstance(bench.processes.sandbox, Host):
         key = "terminal:unsandboxed"
         found.append(Danger("unconfined", "Runs outside the sandbox", key, UNCONFINED))
@@ -69,6 +69,7 @@ def _job(command: str, call: Call, marker: str | None) -> Job:
         cwd=bench.cwd,
         workspace=bench.workspace,
         home=bench.home.root,
+        outputs=bench.outputs,
         environment=environment,
         takes_input=marker is None,
     )
@@ -98,7 +99,7 @@ def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -
     notes += _keep_folder(call.bench, call.bench.processes.sandbox, marker)
     if ending == "stopped":
         raise Interrupted
-    text = output.for_model(capture.text(), settings.output_limit - _NOTES_ROOM, call.bench.home)
+    text = output.for_model(capture.text(), settings.output_limit - _NOTES_ROOM, call.bench.outputs)
     code = 0
     if ending == "timeout":
         notes.append(

@@ -32,7 +32,7 @@ class Request(TypedDict):
     pattern: str
     in_names: bool
     glob: str
-    place: tuple[str, str]
+    place: tuple[str, ...]
     max_hits: int
 
 

@@ -22,7 +22,7 @@ def make(web: Web) -> Tool:
     def run(args: Args, call: Call) -> Result:
         page = web.fetch(args["url"].strip(), call.stop)
         limit = call.bench.settings.tools.output_limit - _NOTES_ROOM
-        text = output.for_model(_text(page), limit, call.bench.home).strip() or "(no text)"
+        text = output.for_model(_text(page), limit, call.bench.outputs).strip() or "(no text)"
         notes = [f"[from {page.url}]"] if page.url != args["url"].strip() else []
         notes += ["[the page was too large and is cut]"] if page.is_cut else []
         if page.status >= _FAILED:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hermes_agent.tools.read_file import TOOL as READ_FILE
+from hermes_agent.tools.search_files import TOOL as SEARCH
 from hermes_agent.tools.terminal import TOOL
 from hermes_agent.turn.stop import Stop
 from hermes_core import secrets
@@ -114,7 +116,7 @@ def test_long_output_is_cut_in_the_middle_and_saved_whole(make_desk: MakeDesk) -
     assert len(text) <= 2000
     assert text.startswith("1\n2\n3\n")
     assert text.endswith("\n4999\n5000")
-    (saved,) = desk.bench.home.outputs.iterdir()
+    (saved,) = desk.bench.outputs.iterdir()
     assert str(saved) in text
     assert saved.read_text() == "".join(f"{n}\n" for n in range(1, 5001))
     assert saved.stat().st_mode & 0o777 == 0o600
@@ -122,7 +124,7 @@ def test_long_output_is_cut_in_the_middle_and_saved_whole(make_desk: MakeDesk) -
 
 def test_endless_output_is_kept_within_bounds(desk: Desk) -> None:
     result = desk.run(TOOL, command="yes 0123456789 | head -c 9000000")
-    (saved,) = desk.bench.home.outputs.iterdir()
+    (saved,) = desk.bench.outputs.iterdir()
     assert saved.stat().st_size < 5_000_000
     assert "characters were not kept" in saved.read_text()
     assert len(result.text) <= desk.bench.settings.tools.output_limit
@@ -193,3 +195,16 @@ def test_dangers_are_those_of_the_command_where_it_would_run(desk: Desk) -> None
     assert desk.kinds(TOOL, command="rm -rf src", background=True) == ["destructive"]
     desk.bench.cwd = Path("/srv")
     assert desk.kinds(TOOL, command="touch x") == ["outside"]
+
+
+def test_long_outputs_are_read_by_their_own_conversation_alone(make_desk: MakeDesk) -> None:
+    desk, other = make_desk(output_limit=1000), make_desk()
+    other.bench.conversation_id = "another"
+    desk.run(TOOL, command="seq 2000")
+    (saved,) = desk.bench.outputs.iterdir()
+    for tool, args in ((READ_FILE, {"path": str(saved)}), (TOOL, {"command": f"cat {saved}"})):
+        assert desk.kinds(tool, **args) == []
+        assert other.kinds(tool, **args) == ["secrets"]
+    everything = str(desk.bench.home.outputs)
+    assert other.kinds(SEARCH, pattern="1", path=everything) == ["secrets"]
+    assert other.kinds(TOOL, command=f"cat {everything}/*/*.txt") != []

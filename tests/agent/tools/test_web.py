@@ -157,7 +157,7 @@ def test_a_long_page_is_saved_whole(make_desk: MakeDesk, site: Site) -> None:
     desk = make_desk(output_limit=2000)
     text = desk.text(site.tool, url=site.put("/long", "word\n" * 5000, "text/plain"))
     assert len(text) <= 2000
-    (saved,) = desk.bench.home.outputs.iterdir()
+    (saved,) = desk.bench.outputs.iterdir()
     assert str(saved) in text
 
 

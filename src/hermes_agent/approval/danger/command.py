@@ -48,17 +48,17 @@ _MADE_ANEW = frozenset({
 """Folders that tools make again; deleting one inside the workspace loses nothing."""
 
 
-def of_command(command: str, cwd: Path, workspace: Path, home: Path) -> list[Danger]:
+def of_command(command: str, cwd: str, place: places.Place) -> list[Danger]:
     """Every reason to ask before this command line runs in `cwd`; empty for everyday commands."""
-    state = _State(command, [str(cwd)])
-    _Examiner(places.place_of(workspace, home), state).examine(command)
+    state = _State(command, [cwd])
+    _Examiner(place, state).examine(command)
     return list(state.found.values())
 
 
-def of_code(source: str, cwd: Path, workspace: Path, home: Path) -> list[Danger]:
+def of_code(source: str, cwd: str, place: places.Place) -> list[Danger]:
     """Every reason to ask before this Python code runs in `cwd`."""
-    state = _State(source, [str(cwd)])
-    code.examine(source, _Examiner(places.place_of(workspace, home), state))
+    state = _State(source, [cwd])
+    code.examine(source, _Examiner(place, state))
     return list(state.found.values())
 
 

@@ -46,7 +46,7 @@ _START_FOLDERS = (
     ".config/autostart", ".config/systemd", ".config/fish", ".config/git", ".ssh", "bin", ".local/bin",
     "Library/LaunchAgents",
 )  # fmt: skip
-_OPEN_TO_ALL = ("outputs", "memories", "skills")
+_OPEN_TO_ALL = ("memories", "skills")
 """Folders of Hermes's home that tools may read: what they themselves wrote."""
 
 _HARMLESS_DEVICES = (
@@ -65,11 +65,14 @@ class Place(NamedTuple):
     workspace: str
     home: str
     """Hermes's own home."""
+    outputs: str = ""
+    """The folder in it with the long outputs of this conversation; empty: none."""
 
 
-def place_of(workspace: Path, home: Path) -> Place:
+def place_of(workspace: Path, home: Path, outputs: Path | None = None) -> Place:
     """The place of a conversation."""
-    return Place(os.path.realpath(workspace), os.path.realpath(home))
+    own = os.path.realpath(outputs) if outputs is not None else ""
+    return Place(os.path.realpath(workspace), os.path.realpath(home), own)
 
 
 def resolve(path: str, cwd: str) -> str:
@@ -201,7 +204,8 @@ def _temporary_folders() -> tuple[str, ...]:
 def is_secret(path: str, place: Place) -> bool:
     """Return whether a path may hold secrets, by where it lies and what it is called."""
     if is_of_hermes(path, place):
-        return not any(is_under(path, f"{place.home}/{name}") for name in _OPEN_TO_ALL)
+        is_own = bool(place.outputs) and is_under(path, place.outputs)
+        return not is_own and not any(is_under(path, f"{place.home}/{n}") for n in _OPEN_TO_ALL)
     if any(is_under(path, folder) for folder in _SYSTEM_SECRETS):
         return True
     if path.startswith("/proc/") and path.endswith(("/environ", "/mem")):
