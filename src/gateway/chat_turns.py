@@ -56,8 +56,6 @@ from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPa
 logger = logging.getLogger(__name__)
 
 SURFACE = "gateway"
-_LEAVE_TIMEOUT_S = 3.0
-"""How long to wait for a turn that has ended but is still calling plugins."""
 _STOPPED_ELSEWHERE = "⏹ Stopped from another chat that is in this conversation."
 _DELETED = (
     "This conversation was deleted before I could answer. Your next message begins a new one;"
@@ -166,10 +164,9 @@ class ChatTurns:
             "content": content,
             "platform_message_id": target.message_id,
         }
-        accepted = self._store.write(turns.replace, turn_id, message, delivery)
+        accepted = self.engine.replace(turn_id, message, delivery)
         if accepted is not None:
             self._forget(turn_id)
-            self.engine.wake()
         return accepted
 
     def cancel(self, turn_id: str, reason: str) -> bool:
@@ -254,21 +251,10 @@ class ChatTurns:
         here = self.conversation_of(session_key)
         if not here:
             return False
-        self.wait_until_left(here)
+        self.engine.wait_until_left(here)
         if self.engine.work.is_compacting(here):
             return True
         return any(row["conversation_id"] == here for row in self.open_turns(session_key))
-
-    def wait_until_left(self, conversation_id: str) -> None:
-        """Wait a moment for a turn that has its end on disk and still tells plugins."""
-        running = self.engine.work.get(conversation_id)
-        if running is not None and self.is_over(running.turn.id):
-            self.engine.work.wait_until_idle(conversation_id, _LEAVE_TIMEOUT_S)
-
-    def is_over(self, turn_id: str) -> bool:
-        """Return whether a turn has an end on disk, or is gone with its conversation."""
-        row = self._store.read(turns.find, turn_id)
-        return row is None or row["ended_at"] is not None
 
     def is_for(self, running: Running, session_key: str) -> bool:
         """Return whether a turn runs for a chat."""

@@ -24,7 +24,7 @@ def at_rest(turns: ChatTurns, session_key: str, conversation_id: str) -> Generat
     with turns.held(session_key), engine.paused(conversation_id):
         running = engine.work.get(conversation_id)
         is_own = running is not None and turns.is_for(running, session_key)
-        is_cut_off = is_own and running is not None and not turns.is_over(running.turn.id)
+        is_cut_off = is_own and running is not None and not engine.is_over(running.turn.id)
         if is_own or engine.work.is_compacting(conversation_id):
             engine.interrupt(conversation_id, session_key)
             engine.work.wait_until_idle(conversation_id, _STOP_TIMEOUT_S)

@@ -115,7 +115,7 @@ class CommandContext:
         turns, here = self.parts.turns, self._conversation_id
         if not here:
             return False
-        turns.wait_until_left(here)
+        turns.engine.wait_until_left(here)
         return turns.engine.work.is_at_work(here) or self.is_at_work
 
     @property
@@ -348,9 +348,12 @@ class CommandContext:
             for row in rows:
                 turns.cancel(row["id"], STOPPED)
             turns.engine.interrupt(conversation_id, self.key)
-        abandoned = self._abandoned()
-        for turn_id in abandoned:
-            self.store.write(turn_ledger.finish, turn_id, "interrupted", reason=STOPPED)
+        here = self._conversation_id
+        abandoned = [
+            turn_id
+            for turn_id in self._abandoned()
+            if turns.engine.interrupt_unstarted(turn_id, here, STOPPED)
+        ]
         if not (is_stopped or cancelled or jobs or abandoned):
             return _NOTHING_RUNS
         counts = (

@@ -74,7 +74,7 @@ class GatewayIngress:
             return
         root_of = partial(self._store.read, lineage.root)
         conversation_id = await run_blocking(partial(root_of, row["session_id"]))
-        is_over = partial(self._turns.is_over, turn_id)
+        is_over = partial(self._turns.engine.is_over, turn_id)
         async for event in events_of(self._turns.engine, conversation_id, turn_id, is_over):
             yield event
 

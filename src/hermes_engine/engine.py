@@ -9,9 +9,10 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -38,7 +39,7 @@ from hermes_engine.surface import QueuedTurn, Running, Surface, TurnPlan
 from hermes_engine.work import Work
 from hermes_state.ledger import leases, lineage, sessions, turns, workers
 from hermes_state.ledger.turns import TurnSource
-from hermes_state.values import Accepted, Row
+from hermes_state.values import Accepted, InboundMessage, Row
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +70,10 @@ class Engine:
         self.worker = lease.process_name()
         self.work = Work()
         self.agents = AwakeAgents(self.work.uses)
-        self._surfaces = {name: surface for surface in surfaces for name in surface.names}
-        self._adopted_surfaces = list(self._surfaces) if adopts_abandoned else []
+        self._surfaces: dict[str, Surface] = {}
+        self._adopts_abandoned = adopts_abandoned
+        for surface in surfaces:
+            self.serve(surface)
         self._max_turns = max_turns
         self._lock = threading.Lock()
         self._logs: OrderedDict[str, EventLog] = OrderedDict()
@@ -81,7 +84,7 @@ class Engine:
         self._news = threading.Event()
         self._closing = threading.Event()
         self._runner = TurnRunner(
-            assembly, self._surfaces, self.work, self.agents, self.publish, self._closing
+            assembly, lambda: self._surfaces, self.work, self.agents, self.publish, self._closing
         )
         self._dispatcher: threading.Thread | None = None
         self._refresh_due = 0.0
@@ -91,6 +94,10 @@ class Engine:
         """Turns that ended here since then."""
 
     # -- its life ---------------------------------------------------------------------------------
+
+    def serve(self, surface: Surface) -> None:
+        """Run the turns of a further surface from now on, also those that a dead process has left."""
+        self._surfaces = {**self._surfaces, **dict.fromkeys(surface.names, surface)}
 
     def start(self) -> None:
         """Begin to run turns, also those that a process which is gone has left. Raises StoreError."""
@@ -135,8 +142,11 @@ class Engine:
         """Store an input as a turn; when this returns, it is on disk and will be answered.
 
         A second delivery finds the first turn. Raises AlreadySettledError, ConversationOverError,
-        ConversationBusyError and StoreError; then nothing was stored.
+        ConversationBusyError and StoreError; then nothing was stored. Raises LookupError for a surface
+        that is not served here: nobody could say how its turn is to run.
         """
+        if item.surface not in self._surfaces:
+            raise LookupError(f"The surface {item.surface!r} is not served here.")
         permissions = msgspec.json.encode(item.permissions).decode() if item.permissions else None
         source = TurnSource(item.surface, self.worker, permissions)
         accepted = self.store.write(
@@ -155,14 +165,37 @@ class Engine:
             )
         )
         if accepted.is_new:
-            self._runner.accepted(accepted)
-            with self._lock:
-                self._open_turns[accepted.turn_id] = item.surface
             if item.is_followed:
                 self.log(accepted.conversation_id)
-            self.publish(accepted.conversation_id, accepted.turn_id, TurnQueued())
-            self._news.set()
+            self._queued(accepted, item.surface)
         return accepted
+
+    def replace(
+        self, turn_id: str, message: Mapping[str, Any], inbound: InboundMessage
+    ) -> Accepted | None:
+        """Queue a new version of a message in the place of its turn; None when that is not queued."""
+        row = self.store.read(turns.find, turn_id)
+        accepted = self.store.write(turns.replace, turn_id, message, inbound) if row else None
+        if row is None or accepted is None:
+            return None
+        self._cancelled(turn_id, accepted.conversation_id, turns.REPLACED)
+        self._queued(accepted, row["surface"])
+        return accepted
+
+    def _queued(self, accepted: Accepted, surface: str) -> None:
+        """Note a new turn, tell those who follow its conversation, and look for turns."""
+        self._runner.accepted(accepted)
+        with self._lock:
+            self._open_turns[accepted.turn_id] = surface
+        self.publish(accepted.conversation_id, accepted.turn_id, TurnQueued())
+        self._news.set()
+
+    def _cancelled(self, turn_id: str, conversation_id: str, reason: str) -> None:
+        """Note that a queued turn was ended, and tell those who follow its conversation."""
+        with self._lock:
+            self._ended_here.add(turn_id)
+        self.publish(conversation_id, turn_id, TurnCancelled(reason))
+        self._news.set()
 
     def steer(self, turn_id: str, conversation_id: str, text: str) -> Running | None:
         """Offer an accepted turn to the one that runs in its conversation, which may answer it too.
@@ -189,10 +222,7 @@ class Engine:
                 self.store.write(turns.cancel, turn_id, reason)
             except (IllegalTransitionError, TurnNotFoundError):
                 return False
-            with self._lock:
-                self._ended_here.add(turn_id)
-        self.publish(conversation_id, turn_id, TurnCancelled(reason))
-        self._news.set()
+        self._cancelled(turn_id, conversation_id, reason)
         return True
 
     def interrupt(self, conversation_id: str, by: str = "") -> bool:
@@ -248,14 +278,19 @@ class Engine:
 
         A turn whose end is on disk is waited for: it still calls plugins.
         """
-        running = self.work.get(conversation_id)
-        if running is not None and not self._is_open(running.turn.id):
-            self.work.wait_until_idle(conversation_id, _LEAVE_TIMEOUT_S)
+        self.wait_until_left(conversation_id)
         return self.work.is_at_work(conversation_id) or bool(self.open_turns(conversation_id))
 
-    def _is_open(self, turn_id: str) -> bool:
+    def wait_until_left(self, conversation_id: str) -> None:
+        """Wait a moment for a turn that has its end on disk and still calls plugins."""
+        running = self.work.get(conversation_id)
+        if running is not None and self.is_over(running.turn.id):
+            self.work.wait_until_idle(conversation_id, _LEAVE_TIMEOUT_S)
+
+    def is_over(self, turn_id: str) -> bool:
+        """Return whether a turn has an end on disk, or is gone with its conversation."""
         row = self.store.read(turns.find, turn_id)
-        return row is not None and row["ended_at"] is None
+        return row is None or row["ended_at"] is not None
 
     def answer(
         self,
@@ -484,7 +519,7 @@ class Engine:
             self.work.end(running)
 
     def _runnable(self, opened: Collection[str]) -> list[Row]:
-        surfaces = self._adopted_surfaces
+        surfaces = list(self._surfaces) if self._adopts_abandoned else []
         return self.store.read(lambda tx: turns.runnable(tx, self.worker, surfaces, opened))
 
     def _is_adopted(self, turn: QueuedTurn) -> bool:

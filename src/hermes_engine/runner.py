@@ -56,7 +56,7 @@ class TurnRunner:
     def __init__(
         self,
         assembly: Assembly,
-        surfaces: Mapping[str, Surface],
+        surfaces: Callable[[], Mapping[str, Surface]],
         work: Work,
         agents: AwakeAgents,
         publish: Publish,
@@ -101,7 +101,7 @@ class TurnRunner:
         return 0
 
     def _surface(self, turn: QueuedTurn) -> Surface | None:
-        return self._surfaces.get(turn.surface)
+        return self._surfaces().get(turn.surface)
 
     def _until_ended(self, running: Running) -> Outcome:
         """Try until the turn is over; a store that cannot be written now is waited for."""

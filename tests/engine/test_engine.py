@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,11 @@ from hermes_agent.testing.scripted import silence as falls_silent
 from hermes_agent.turn.events import TextDelta, TurnEnded
 from hermes_core.errors import UsageError
 from hermes_engine.events import Gap, TurnCancelled, TurnQueued, TurnStarted
+from hermes_engine.inputs import Input
 from hermes_engine.surface import NotReadyError, Running, TurnPlan
 from hermes_state.ledger import questions, turns
-from hermes_state.values import InboundMessage
-from tests.engine.conftest import MakeWorld
+from hermes_state.values import InboundMessage, NewSession
+from tests.engine.conftest import FakeSchedule, MakeWorld
 from tests.support.faults import eventually, no_threads
 
 
@@ -99,6 +101,40 @@ def test_a_queued_turn_can_be_cancelled_and_a_running_one_cannot(make_world: Mak
     assert world.wait_for(first) == ["answered"]
     assert world.transcript() == ["first", "done"]
     assert TurnCancelled("not wanted") in [entry.event for entry in entries]
+
+
+def test_a_new_version_of_a_queued_message_is_answered_in_its_place(make_world: MakeWorld) -> None:
+    silence = Quiet()
+    world = make_world([falls_silent(silence), "yours", "the new one", "behind"])
+    first = world.accept("first")
+    assert silence.started.wait(20)
+    old, behind = world.accept("old"), world.accept("behind")
+    entries = world.follow(first.conversation_id)
+    message = {"role": "user", "content": "new"}
+    new = world.engine.replace(old.turn_id, message, InboundMessage("telegram", "42", "8"))
+    assert new is not None
+    told = [(entry.turn_id, type(entry.event)) for entry in entries[-2:]]
+    assert told == [(old.turn_id, TurnCancelled), (new.turn_id, TurnQueued)]
+    world.engine.interrupt(first.conversation_id)
+    assert world.wait_for(first, new, behind) == ["interrupted", "answered", "answered"]
+    assert "old" not in world.transcript()
+    assert world.transcript().index("new") < world.transcript().index("behind")
+    again = world.engine.replace(old.turn_id, message, InboundMessage("telegram", "42", "9"))
+    assert again is None, "it is not queued any more"
+
+
+def test_a_module_brings_a_further_kind_of_input_to_a_running_engine(
+    make_world: MakeWorld, tmp_path: Path
+) -> None:
+    world = make_world(["Good morning."])
+    item = Input("alarm", "s2", "Wake them.", opening=NewSession("alarm"))
+    with pytest.raises(LookupError, match="'alarm' is not served here"):
+        world.engine.accept(item)
+    alarm = FakeSchedule(tmp_path, names=("alarm",))
+    world.engine.serve(alarm)
+    accepted = world.engine.accept(item)
+    assert alarm.wait_for(accepted.turn_id) == ["answered"]
+    assert world.surface.ended == []
 
 
 def test_a_surface_that_is_not_ready_keeps_its_turn_waiting(make_world: MakeWorld) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from hermes_agent import lease
 from hermes_agent.testing.scripted import Quiet, call, silence
+from hermes_agent.turn.events import TurnEnded
 from hermes_cli import plugins
+from hermes_engine.events import LogEntry
 from hermes_state import SessionDB
 from hermes_state.ledger import partials, sessions, turns
 from tests.gateway.harness import Inside, Process, World
@@ -112,13 +114,17 @@ def test_what_a_killed_terminal_left_is_named_and_can_be_given_up(world: World) 
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         eventually(lambda: inside.open_turns() == set())
-        inside.store.write(
+        left = inside.store.write(
             turns.accept, _here(inside), {"role": "user", "content": "in a terminal"}
         )
+        events: list[LogEntry] = []
+        inside.services.turns.engine.subscribe(left.conversation_id, events.append)
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "in a terminal has no answer yet.")
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "1 message of a terminal was cancelled.")
+        (ended,) = [entry.event for entry in events if entry.turn_id == left.turn_id]
+        assert isinstance(ended, TurnEnded) and ended.status == "interrupted"
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "Undone from here on: 'in a terminal'")
 
