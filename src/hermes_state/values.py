@@ -283,6 +283,7 @@ Carried = int | Mapping[str, Any]
 
 
 End = Literal["answered", "failed", "interrupted"]
+"""The states of a turn that has ended."""
 
 
 class Accepted(NamedTuple):
