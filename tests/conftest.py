@@ -103,7 +103,7 @@ def logging_as_before() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_secrets_stay() -> Iterator[None]:
     yield
-    secrets.forget()
+    secrets.clear()
 
 
 @pytest.fixture(autouse=True)

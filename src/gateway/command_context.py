@@ -17,7 +17,7 @@ from gateway.session import SessionEntry
 from hermes_agent import commands, recovery, skills
 from hermes_agent.agent import Agent
 from hermes_agent.commands import PluginCommand
-from hermes_agent.conversation import Asleep, Conversation
+from hermes_agent.conversation import Conversation, StoredConversation
 from hermes_agent.permissions import Permissions
 from hermes_agent.skills import Skill
 from hermes_agent.turn import meter
@@ -103,7 +103,7 @@ class CommandContext:
         entry = self.entry
         root = self.store.read(lineage.root, entry.session_id)
         agent = self.parts.turns.engine.agents.peek(root)
-        return agent or Asleep(self.store, entry.session_id, self.platform, plugins)
+        return agent or StoredConversation(self.store, entry.session_id, self.platform, plugins)
 
     @property
     def agent(self) -> Agent:
@@ -140,7 +140,7 @@ class CommandContext:
         return self.store.read(lineage.root, entry.session_id) if entry is not None else ""
 
     @property
-    def beside(self) -> Collection[str]:
+    def background_sessions(self) -> Collection[str]:
         return self.parts.turns.background(self.key).keys()
 
     @property
@@ -151,7 +151,7 @@ class CommandContext:
 
     @property
     def skills(self) -> Mapping[str, Skill]:
-        return skills.found(self.parts.assembly.home)
+        return skills.load(self.parts.assembly.home)
 
     @property
     def permissions(self) -> Permissions:
@@ -172,7 +172,7 @@ class CommandContext:
         else:
             opened = self._switch(session_id)
         if self.is_copy:
-            commands.tell_start(here, opened)
+            commands.invoke_start_hook(here, opened)
 
     def _switch(self, session_id: str) -> str:
         """Move the chat to another conversation; return the session that it is in then."""
@@ -248,7 +248,7 @@ class CommandContext:
         """Store the session of a route, unless it is stored."""
         opening = self.parts.conversations.opening_of(entry, self.event, self.target.source)
         if self.store.write(turn_ledger.create_session_once, entry.session_id, opening):
-            commands.tell_start(self.conversation, entry.session_id)
+            commands.invoke_start_hook(self.conversation, entry.session_id)
 
     def _own(self, session_id: str) -> str:
         """Return the session to continue in this chat.
@@ -427,7 +427,7 @@ class CommandContext:
         self.parts.turns.engine.answer(
             event.answers or "",
             event.text,
-            conversations=[*here, *self.beside],
+            conversations=[*here, *self.background_sessions],
             permissions=self.permissions,
         )
         return ""

@@ -143,7 +143,7 @@ def _describe(context: Context) -> str:
     if row is None:
         return f"You are in {here.session_id} now; it has no messages yet."
     count = counted(row["message_count"], "message")
-    last = commands.moment(row["last_active_at"])
+    last = commands.format_time(row["last_active_at"])
     title = row["title"] or row["preview"] or "a conversation without a title"
     return f"You are in {one_line(title)!r} now ({here.session_id}): {count}, the last one {last}."
 

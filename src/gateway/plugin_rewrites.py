@@ -8,7 +8,7 @@ from hermes_cli.hook_answers import Answer
 
 def text_after(answers: Sequence[Answer], text: str) -> str | None:
     """Return the text to use; None when it is dropped: a drop wins, and of several texts the first."""
-    answer = hook_answers.decisive(answers)
+    answer = hook_answers.first_refusal_or_answer(answers)
     if answer is None:
         return text
     return None if answer["action"] == "drop" else answer["text"]

@@ -265,7 +265,7 @@ class Services:
         return None
 
     def _menu(self) -> list[tuple[str, str]]:
-        found = skills.found(self.assembly.home)
+        found = skills.load(self.assembly.home)
         usable = shared.skills_of(found, plugins.commands("chat"), commands.TABLE)
         return [*commands.menu(), *((skill.name, skill.description) for skill in usable)]
 

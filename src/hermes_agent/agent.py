@@ -19,7 +19,7 @@ from hermes_agent.hooks import Hooks, NoHooks
 from hermes_agent.memory import MemoryProvider
 from hermes_agent.models.base import Model, Reply, Request
 from hermes_agent.permissions import Permissions
-from hermes_agent.prompt import Place
+from hermes_agent.prompt import SessionStart
 from hermes_agent.sandbox.sandboxes import Sandbox
 from hermes_agent.titles import Titler
 from hermes_agent.tokens import Estimator
@@ -100,7 +100,7 @@ class Agent:
             store,
             self.conversation_id,
             self._follow,
-            self._titler.consider,
+            self._titler.start_if_untitled,
             is_restricted=permissions is not None,
         )
         tools = toolbox.restricted_to(permissions)
@@ -143,7 +143,7 @@ class Agent:
         return self._executor.toolbox
 
     @property
-    def bench(self) -> ToolContext:
+    def tool_context(self) -> ToolContext:
         return self._executor.bench
 
     @property
@@ -192,7 +192,7 @@ class Agent:
             self.toolbox,
             self.store,
             self.settings,
-            self.bench.home,
+            self.tool_context.home,
             hooks=self.hooks,
             session_id=session_id,
             source=self.platform,
@@ -240,23 +240,23 @@ class Agent:
             )
             for message, row in zip(fresh, stored, strict=True):
                 message["id"] = row["id"]
-            self._tell_start()
+            self._invoke_start_hook()
         return accepted
 
     def opening(self, history: Sequence[Mapping[str, Any]] = ()) -> NewSession:
         """Return the session to make with the first message of a conversation."""
         facts = self.model.facts
-        place = Place(self.bench.workspace, clock.now())
+        place = SessionStart(self.tool_context.workspace, clock.now())
         fields = {
             "model": facts.name,
-            "cwd": str(self.bench.workspace),
-            "system_prompt": prompt.build(facts, self.toolbox, self.bench, place),
+            "cwd": str(self.tool_context.workspace),
+            "system_prompt": prompt.build(facts, self.toolbox, self.tool_context, place),
             **self._fields,
         }
         parent = fields.pop("parent_session_id", None)
         return NewSession(self.platform, fields, parent, history)
 
-    def _tell_start(self) -> None:
+    def _invoke_start_hook(self) -> None:
         self.hooks.invoke_hook(
             "on_session_start",
             session_id=self.session_id,
@@ -366,7 +366,7 @@ class Agent:
 
         def ask(request: Request) -> Reply:
             tokens = context.estimator.count(request)
-            return account.ask_aside(
+            return account.ask_separately(
                 context.model, request, tokens, stop, self.session_id, "compaction"
             )
 
@@ -416,7 +416,7 @@ class Agent:
         self._runner.interrupt()
         self.wait_until_idle(_CLOSE_TIMEOUT_S)
         self._titler.close()
-        self.bench.processes.close()
+        self.tool_context.processes.close()
         self.model.close()
 
 

@@ -126,9 +126,9 @@ class Assembly:
         deliver: Deliver = deliver_nothing,
         permissions: Permissions | None = None,
     ) -> Agent:
-        """A conversation to talk in: a new one, or one that was there before.
+        """Make the agent of a conversation, new or stored.
 
-        Who comes through a messenger has a permissions, and the agent sees, does and spends no more.
+        `permissions` bound what the agent may see, do and spend for a person of a messenger.
         """
         with self._lock:
             model, toolbox = self.model(model_name), self.toolbox

@@ -64,7 +64,7 @@ class Context(Protocol):
         ...
 
     @property
-    def beside(self) -> Collection[str]:
+    def background_sessions(self) -> Collection[str]:
         """The conversations that work beside it, whose questions are answered here too."""
         ...
 
@@ -261,7 +261,7 @@ def help_text(context: Context, table: Sequence[Command]) -> str:
     usages = [f"/{command.name} {command.argument}".rstrip() for command in commands]
     column = max(map(len, usages)) + 2
     lines = [
-        f"{usage:<{column}}{command.help}{_also(command)}"
+        f"{usage:<{column}}{command.help}{_aliases(command)}"
         for usage, command in zip(usages, commands, strict=True)
     ]
     if skills := skills_of(context.skills, context.plugins, table):
@@ -269,7 +269,7 @@ def help_text(context: Context, table: Sequence[Command]) -> str:
     return "\n".join(lines)
 
 
-def _also(command: Command) -> str:
+def _aliases(command: Command) -> str:
     return f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" * bool(command.aliases)
 
 
@@ -283,7 +283,7 @@ def _new(context: Context, title: str) -> str:
 
 
 def _title(context: Context, title: str) -> str:
-    store, session_id = _spoken(context)
+    store, session_id = _stored_session(context)
     if title:
         store.write(titles.set_title, session_id, title)
     return title_text(store.read(titles.title_of, session_id))
@@ -302,7 +302,8 @@ def _sessions(context: Context, text: str) -> str:
     if not found:
         return f"No conversation has {text!r}." if text else "There are no conversations yet."
     return "\n".join(
-        f"{'*' if row['id'] == here.session_id else ' '} {row['id']}  {moment(row['last_active_at'])}"
+        f"{'*' if row['id'] == here.session_id else ' '} {row['id']}"
+        f"  {format_time(row['last_active_at'])}"
         f"  {truncate(one_line(row['title'] or row['preview'] or '(empty)'), 60)}"
         for row in found
     )
@@ -331,14 +332,14 @@ def _search(context: Context, query: str) -> str:
     if not hits:
         return "Nothing found."
     return "\n".join(
-        f"{hit['session_id']}  {moment(hit['timestamp'])}  {hit['role']}:"
+        f"{hit['session_id']}  {format_time(hit['timestamp'])}  {hit['role']}:"
         f" {truncate(one_line(hit['snippet']), 120)}"
         for hit in hits
     )
 
 
 def _undo(context: Context, what: str) -> str:
-    store, session_id = _spoken(context)
+    store, session_id = _stored_session(context)
     if what in ("compress", "compact", "compression", "compaction"):
         here = context.conversation
         with _held(context) as held:
@@ -370,7 +371,7 @@ def _undo_exchanges(context: Context, number: int) -> Row:
 
 def _request(context: Context, number: int, purpose: str) -> tuple[Store, str, Row]:
     """Return the request that began the last exchanges, with its store and session."""
-    store, session_id = _spoken(context)
+    store, session_id = _stored_session(context)
     if recovery.unfinished(store, context.conversation.conversation_id):
         raise UsageError(
             "A message of this conversation has no answer yet.", fix="Wait for it, or resume it."
@@ -385,17 +386,17 @@ def _held(context: Context) -> AbstractContextManager[Lease]:
 
 
 def _branch(context: Context, title: str) -> str:
-    _, session_id = _spoken(context)
+    _, session_id = _stored_session(context)
     here = context.conversation
     branch = here.store.write(lineage.branch, session_id, title=title)
     try:
         context.open(branch, "branched")
     finally:
-        tell_start(here, branch)
+        invoke_start_hook(here, branch)
     return f"This is a copy, {branch}; /resume {session_id} goes back."
 
 
-def tell_start(here: Conversation, branch: str) -> None:
+def invoke_start_hook(here: Conversation, branch: str) -> None:
     """Tell plugins of a copy of a conversation, after the end of the one that was left for it."""
     row = here.store.read(sessions.find, branch)
     here.hooks.invoke_hook(
@@ -407,7 +408,7 @@ def tell_start(here: Conversation, branch: str) -> None:
 
 
 def _compress(context: Context, focus: str) -> str:
-    _spoken(context)
+    _stored_session(context)
     outcome = context.agent.compress(focus, context.stop)
     if not outcome["compressed"]:
         return "There is nothing to compact yet."
@@ -415,7 +416,7 @@ def _compress(context: Context, focus: str) -> str:
 
 
 def _expand(context: Context, which: str) -> str:
-    store, session_id = _spoken(context)
+    store, session_id = _stored_session(context)
     text = history.expand_text(store, session_id, which)
     requests = history.requests(store.read(messages.as_conversation, session_id))
     answers = {"answers": requests[-1]["id"]} if requests else {}
@@ -425,7 +426,7 @@ def _expand(context: Context, which: str) -> str:
 
 
 def _usage(context: Context, _argument: str) -> str:
-    store, session_id = _spoken(context)
+    store, session_id = _stored_session(context)
     lines = [
         f"{row['model']}: {counted(row['calls'], 'call')}, {row['input_tokens']:,} tokens in"
         f" ({row['cache_read_tokens']:,} from the cache), {row['output_tokens']:,} out,"
@@ -453,12 +454,12 @@ def status_text(context: Context, doing: str) -> str:
     waiting = len(_approvals(context))
     lines = [
         f"Conversation: {here.session_id} ({title})",
-        *_who_answers(context),
+        *_model_lines(context),
         f"Messages: {row['message_count'] if row else 0}"
         + (f", compacted {row['depth']} times" if row and row["depth"] else ""),
         doing,
     ]
-    if jobs := len({*context.beside} - {context.conversation.conversation_id}):
+    if jobs := len({*context.background_sessions} - {context.conversation.conversation_id}):
         lines.append(f"{counted(jobs, 'job')} {'runs' if jobs == 1 else 'run'} beside it.")
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
@@ -466,7 +467,7 @@ def status_text(context: Context, doing: str) -> str:
     return "\n".join(lines)
 
 
-def _who_answers(context: Context) -> list[str]:
+def _model_lines(context: Context) -> list[str]:
     try:
         agent = context.agent
     except ModelError as error:
@@ -474,7 +475,7 @@ def _who_answers(context: Context) -> list[str]:
     facts = agent.model.facts
     model = f"Model: {facts.name} ({facts.provider}), window of {facts.window:,} tokens"
     # The path has the name of the person whose machine this is.
-    return [model, f"Folder: {agent.bench.workspace}"] if has_notes(agent.permissions) else [model]
+    return [model, f"Folder: {agent.tool_context.workspace}"] if has_notes(agent.permissions) else [model]
 
 
 def _model(context: Context, name: str) -> str:
@@ -515,7 +516,7 @@ def _answer(context: Context, answer: str) -> str:
         here.store,
         waiting[0]["id"],
         answer,
-        conversations=_asking(context),
+        conversations=_askers(context),
         permissions=context.permissions,
         by=here.platform,
     )
@@ -524,11 +525,11 @@ def _answer(context: Context, answer: str) -> str:
 
 
 def _approvals(context: Context) -> list[Row]:
-    return rights.waiting(context.conversation.store, _asking(context), "approval")
+    return rights.waiting(context.conversation.store, _askers(context), "approval")
 
 
-def _asking(context: Context) -> set[str]:
-    return {context.conversation.conversation_id, *context.beside}
+def _askers(context: Context) -> set[str]:
+    return {context.conversation.conversation_id, *context.background_sessions}
 
 
 def _scope(context: Context) -> Scope | None:
@@ -540,7 +541,7 @@ def _exit(context: Context, _argument: str) -> str:
     return ""
 
 
-def _spoken(context: Context) -> tuple[Store, str]:
+def _stored_session(context: Context) -> tuple[Store, str]:
     """The store and the session, which must hold something."""
     here = at_tip(context.conversation)
     if here.store.read(sessions.find, here.session_id) is None:
@@ -560,7 +561,7 @@ def _text_of(message: Row) -> str:
     return content if isinstance(content, str) else "[attachment]"
 
 
-def moment(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """A moment as people read it, in the time of this machine."""
     return f"{clock.date(seconds).astimezone():%Y-%m-%d %H:%M}"
 

@@ -28,7 +28,7 @@ class Conversation(Protocol):
 
 
 @dataclass
-class Asleep:
+class StoredConversation:
     """A conversation whose agent is not awake; to look at it need not wake one."""
 
     store: Store

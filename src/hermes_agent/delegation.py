@@ -53,7 +53,7 @@ class SubAgents(DelegateFor):
                 DELEGATE,
                 {
                     "model": parent.model.facts.name,
-                    "cwd": str(parent.bench.cwd),
+                    "cwd": str(parent.tool_context.cwd),
                     "model_config": {"_delegate_from": turn.session_id},
                 },
                 turn.session_id,
@@ -63,7 +63,7 @@ class SubAgents(DelegateFor):
         try:
             outcome = child.run_turn(accepted.turn_id, stop=stop)
         finally:
-            child.bench.processes.close()
+            child.tool_context.processes.close()
         self._end(child.session_id, accepted.turn_id)
         stop.check()
         if outcome["failed"]:

@@ -48,14 +48,14 @@ _PRIVATE_HEADINGS = (
 )
 
 
-class Place(NamedTuple):
+class SessionStart(NamedTuple):
     """The place and time at which a session began, for the prompt."""
 
     workspace: Path
     started_at: float
 
 
-def build(facts: Facts, toolbox: Toolbox, bench: ToolContext, place: Place) -> str:
+def build(facts: Facts, toolbox: Toolbox, bench: ToolContext, place: SessionStart) -> str:
     """The prompt of a new session."""
     if facts.is_small:
         return _SMALL
@@ -63,7 +63,7 @@ def build(facts: Facts, toolbox: Toolbox, bench: ToolContext, place: Place) -> s
     has_guide = is_private and facts.window >= _GUIDE_WINDOW
     parts = [
         _CORE,
-        _surroundings(place, bench.permissions),
+        _environment(place, bench.permissions),
         bench.manner,
         _toolsets(toolbox),
         bench.settings.agent.instructions.strip(),
@@ -85,7 +85,7 @@ def is_outdated(prompt: str, bench: ToolContext) -> bool:
     return any(heading in prompt for heading in (_WORKSPACE, *_PRIVATE_HEADINGS))
 
 
-def _surroundings(place: Place, permissions: Permissions | None) -> str:
+def _environment(place: SessionStart, permissions: Permissions | None) -> str:
     day = clock.date(place.started_at)
     system = os.uname()
     # The path has the name of the person whose machine this is.

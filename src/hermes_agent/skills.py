@@ -51,22 +51,22 @@ class Skill(NamedTuple):
     """Its SKILL.md."""
 
 
-class Shelf(NamedTuple):
+class SkillSet(NamedTuple):
     """The skills of a home by name, and why others cannot be used."""
 
     skills: Mapping[str, Skill]
     broken: list[ConfigError]
 
 
-def found(home: Home) -> Mapping[str, Skill]:
+def load(home: Home) -> Mapping[str, Skill]:
     """The skills of a home by name; those that cannot be used are left out, with a warning."""
-    skills, broken = shelf(home)
+    skills, broken = load_all(home)
     for error in broken:
         _warn(str(error))
     return skills
 
 
-def shelf(home: Home) -> Shelf:
+def load_all(home: Home) -> SkillSet:
     """The skills of a home and what is wrong with others; of two with one name the first counts."""
     skills: dict[str, Skill] = {}
     broken: list[ConfigError] = []
@@ -76,13 +76,13 @@ def shelf(home: Home) -> Shelf:
         paths = []
         broken.append(_unreadable(home.skills, error))
     for path in paths:
-        skill = _looked_at(path)
+        skill = _load(path)
         if isinstance(skill, ConfigError):
             broken.append(skill)
         elif (other := skills.setdefault(skill.name, skill)) is not skill:
             message = f"The skill {path} has the name /{skill.name} of {other.path}."
             broken.append(ConfigError(message, fix="Give one of them another `name:`."))
-    return Shelf(dict(sorted(skills.items())), broken)
+    return SkillSet(dict(sorted(skills.items())), broken)
 
 
 def slug(name: str) -> str:
@@ -108,7 +108,7 @@ def create(home: Home, name: str) -> Path:
             f"{name!r} is not a valid name for a skill.", fix="Begin it with a letter, a to z."
         )
     path = home.skills / command / FILE
-    existing = shelf(home).skills.get(command)
+    existing = load_all(home).skills.get(command)
     if existing is not None or path.exists():
         raise UsageError(
             f"There is a skill /{command} already.",
@@ -128,7 +128,7 @@ def _paths(folder: Path) -> list[Path]:
     ]
 
 
-def _looked_at(path: Path) -> Skill | ConfigError:
+def _load(path: Path) -> Skill | ConfigError:
     try:
         facts = path.stat()
     except FileNotFoundError:

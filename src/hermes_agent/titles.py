@@ -46,7 +46,7 @@ class Titler:
         self._is_done = not is_wanted
         self._thread: threading.Thread | None = None
 
-    def consider(self, session_id: str, turn_id: str) -> None:
+    def start_if_untitled(self, session_id: str, turn_id: str) -> None:
         """Start to make a title, unless there is one or it was tried before."""
         if self._is_done:
             return
@@ -87,7 +87,7 @@ class Titler:
         question = f"{_ASK}\n\n" + "\n".join(excerpts[:2])
         request = Request("", (), [{"role": "user", "content": question}], _MAX_TOKENS)
         account = Meter(self._store, turn_id, self._limits)
-        reply = account.ask_aside(
+        reply = account.ask_separately(
             self._model(), request, text_tokens(question), self._stop, session_id, "title"
         )
         return _cleaned(reply.text)

@@ -50,7 +50,7 @@ def refuse_unfinished(result: object) -> None:
         raise AnswerError(f"a {kind}; use a plain function")
 
 
-def decisive(answers: Sequence[Answer]) -> Answer | None:
+def first_refusal_or_answer(answers: Sequence[Answer]) -> Answer | None:
     """Return the first refusal, else the first answer."""
     refusals = (answer for answer in answers if answer["action"] in _REFUSALS)
     return next(refusals, answers[0] if answers else None)

@@ -35,7 +35,7 @@ Params = ParamSpec("Params")
 Returned = TypeVar("Returned")
 
 
-def contained(
+def guarded(
     plugin: str, what: str, function: Callable[Params, Returned]
 ) -> Callable[Params, Returned]:
     """Wrap a function of a plugin so that it raises only `Exception`, or KeyboardInterrupt for Ctrl-C.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, c
 import msgspec
 
 from hermes_cli import hookspecs, plugin_names
-from hermes_cli.plugin_calls import contained
+from hermes_cli.plugin_calls import guarded
 from hermes_cli.plugin_names import Kind
 from hermes_cli.plugin_sources import NAME
 from hermes_core.errors import PluginError
@@ -129,24 +129,24 @@ class Registrations(msgspec.Struct):
     )
     cli_commands: dict[str, CliCommand] = msgspec.field(default_factory=dict[str, CliCommand])
 
-    def joined_by(self, other: "Registrations") -> "Registrations":
+    def merged_with(self, other: "Registrations") -> "Registrations":
         """Merge two registrations. Raises PluginError for a duplicate name."""
         return Registrations(
             [*self.hooks, *other.hooks],
-            _both("tool", self.tools, other.tools),
-            _both("command", self.commands, other.commands),
-            _both("model", self.models, other.models),
-            _both("provider", self.providers, other.providers),
-            _both("platform", self.platforms, other.platforms),
-            _both("memory provider", self.memory_providers, other.memory_providers),
-            _both("sub-command", self.cli_commands, other.cli_commands),
+            _merged("tool", self.tools, other.tools),
+            _merged("command", self.commands, other.commands),
+            _merged("model", self.models, other.models),
+            _merged("provider", self.providers, other.providers),
+            _merged("platform", self.platforms, other.platforms),
+            _merged("memory provider", self.memory_providers, other.memory_providers),
+            _merged("sub-command", self.cli_commands, other.cli_commands),
         )
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
-def _both(
+def _merged(
     kind: str, ours: dict[str, AnyRecord], theirs: dict[str, AnyRecord]
 ) -> dict[str, AnyRecord]:
     for name in ours.keys() & theirs.keys():
@@ -276,7 +276,7 @@ class PluginContext:
             raise PluginError(
                 f"The {kind} {name!r} is async or a generator; give a plain function."
             )
-        return contained(self.name, f"the {kind} {name}", function)
+        return guarded(self.name, f"the {kind} {name}", function)
 
     def _add(
         self,
@@ -290,7 +290,7 @@ class PluginContext:
             raise PluginError(f"Invalid name {record.name!r} for a {kind}.")
         if not self.is_bundled and record.name in plugin_names.reserved(kind):
             raise PluginError(f"{record.name!r} is a built-in {kind}.", fix="Choose another name.")
-        records.update(_both(kind, records, {record.name: record}))
+        records.update(_merged(kind, records, {record.name: record}))
 
     def _check_open(self) -> None:
         if not self.is_open:

@@ -60,8 +60,8 @@ def enable(home: Home, settings: Settings, name: str) -> bool:
     if name not in discovered:
         fix = f"Known plugins: {', '.join(discovered)}."
         raise PluginError(f"There is no plugin {name}.", fix=fix)
-    _try_out(home, settings, name)
-    config.change_by(home, _KEY, lambda now: [*_without(now, name), name])
+    _test_load(home, settings, name)
+    config.update(home, _KEY, lambda now: [*_without(now, name), name])
     return True
 
 
@@ -69,7 +69,7 @@ def disable(home: Home, name: str) -> bool:
     """Disable a plugin; return whether this changed anything. Raises PluginError."""
     enabled = enabled_in_file(home)
     if name in enabled:
-        config.change_by(home, _KEY, lambda now: _without(now, name))
+        config.update(home, _KEY, lambda now: _without(now, name))
         return True
     if name not in plugins.discover(home):
         raise PluginError(
@@ -78,7 +78,7 @@ def disable(home: Home, name: str) -> bool:
     return False
 
 
-def _try_out(home: Home, settings: Settings, name: str) -> None:
+def _test_load(home: Home, settings: Settings, name: str) -> None:
     """Load the plugin and the enabled ones in a separate host."""
     trial = PluginHost()
     trial.load_enabled(home, _with(settings, name))

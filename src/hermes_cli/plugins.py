@@ -169,7 +169,7 @@ class PluginHost:
     def _add(self, added: Registrations) -> None:
         """Add all registrations, or none and raise PluginError for a duplicate name."""
         with self._changing:
-            joined = self._registered.joined_by(added)
+            joined = self._registered.merged_with(added)
             callbacks = dict(self._callbacks)
             for name, callback in added.hooks:
                 callbacks[name] = (*callbacks[name], callback)

@@ -19,12 +19,12 @@ _HASHED = re.compile(r"x[0-9a-f]{64}")
 _SHARED = re.compile(r"[0-9a-f]{32}\.\w+", re.ASCII)
 
 
-def place(home: Home, session_id: str, number: int, name: str) -> Path:
+def path_of(home: Home, session_id: str, number: int, name: str) -> Path:
     """Return the path of a session's attachment."""
     return home.attachments / f"{_stem(session_id)}.{number}_{name}"
 
 
-def own(home: Home, session_ids: Iterable[str]) -> set[str]:
+def names_of(home: Home, session_ids: Iterable[str]) -> set[str]:
     """Return the names of files that belong to these sessions alone."""
     stems = {_stem(session_id) for session_id in session_ids}
     try:
@@ -61,7 +61,7 @@ def hold(path: Path) -> BinaryIO | None:
 
 
 @contextmanager
-def claimed(home: Home, names: Iterable[str]) -> Generator[set[str]]:
+def locked_names(home: Home, names: Iterable[str]) -> Generator[set[str]]:
     """Lock those of the files that nobody holds, and yield their names."""
     import fcntl  # noqa: PLC0415 -- few need it
 

@@ -29,7 +29,7 @@ def local(seconds: float) -> str:
 
 
 @contextmanager
-def reading(source: Callable[[], float]) -> Generator[None]:
+def replaced(source: Callable[[], float]) -> Generator[None]:
     """Let `now()` read another clock within a block."""
     global _read  # noqa: PLW0603 -- the one replaceable clock of the process
     before, _read = _read, source

@@ -18,10 +18,10 @@ import msgspec
 from hermes_core import own_commands
 from hermes_core.command_environment import of_commands
 from hermes_core.errors import ConfigError
-from hermes_core.paths import Home, alone_in, write_private
+from hermes_core.paths import Home, folder_lock, write_private
 from hermes_core.secrets import holds_secret, secrets_in
 from hermes_core.settings import Settings
-from hermes_core.text import typed, without_surrogates
+from hermes_core.text import shell_quoted, without_surrogates
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -227,10 +227,10 @@ def change(place: Home, key: str, value: object) -> None:
     None resets the setting to its default. In a table, only differences are written. Raises
     ConfigError and leaves the file unchanged when that is not possible.
     """
-    change_by(place, key, lambda _old: value)
+    update(place, key, lambda _old: value)
 
 
-def change_by(place: Home, key: str, new: Callable[[Any], object]) -> None:
+def update(place: Home, key: str, new: Callable[[Any], object]) -> None:
     """Change one setting as `change` does, to the result of a function of its value in config.toml.
 
     Holds a lock meanwhile, so that two processes can each add to a list.
@@ -238,7 +238,7 @@ def change_by(place: Home, key: str, new: Callable[[Any], object]) -> None:
     option = _option(key)
     refuse_in_command(f"change {key}")
     place.create()
-    with alone_in(place.root):  # another process may change another setting
+    with folder_lock(place.root):  # another process may change another setting
         settings = _checked(_read_file(place.config), str(place.config))
         old = getattr(getattr(settings, option.section), option.field)
         _change(place, option, new(old))
@@ -255,8 +255,8 @@ def _change(place: Home, option: Option, value: object) -> None:
     settings = _checked({**old, option.section: new}, f"the value given for {option.key}")
     before = place.config.read_bytes().decode("utf-8-sig") if place.config.exists() else ""
     edits = toml_text.differences({option.section: section}, {option.section: new})
-    text = toml_text.changed(before, edits)
-    if not _gives(text, settings):
+    text = toml_text.apply(before, edits)
+    if not _yields(text, settings):
         raise ConfigError(
             f"{option.key} cannot be changed in {place.config} without changing other settings.",
             fix="Change it there with an editor.",
@@ -274,7 +274,7 @@ def _change(place: Home, option: Option, value: object) -> None:
         ) from error
 
 
-def _gives(text: str, settings: Settings) -> bool:
+def _yields(text: str, settings: Settings) -> bool:
     """Return whether a text of the file gives these settings."""
     try:
         return _checked(_toml(text, Path("config.toml")), "config.toml") == settings
@@ -298,7 +298,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         is_shut = path.parent.is_dir() and not os.access(path.parent, os.X_OK)
         fix = (
-            f"Run: chmod 700 {typed(path.parent)}"
+            f"Run: chmod 700 {shell_quoted(path.parent)}"
             if is_shut
             else f"Make {path} a file that you may read."
         )

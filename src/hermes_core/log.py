@@ -158,7 +158,7 @@ def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
-def readable(line: str) -> str:
+def format_line(line: str) -> str:
     """Format a line of the file for a person; a line that is not a record stays unchanged."""
     try:
         return _line(msgspec.json.decode(line, type=dict[str, Any]))

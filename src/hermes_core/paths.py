@@ -123,7 +123,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Generator[None]:
+def folder_lock(folder: Path) -> Generator[None]:
     """Hold the lock of a folder, against other threads and processes."""
     import fcntl  # noqa: PLC0415 -- few need it
 

@@ -92,7 +92,7 @@ def _alternation() -> str:
     return "|".join(f"{first}(?:{'|'.join(rests)})" for first, rests in groups.items())
 
 
-def forget() -> None:
+def clear() -> None:
     """Remove all secrets; for tests."""
     global _pattern, _bytes_pattern  # noqa: PLW0603 -- as above
     with _lock:

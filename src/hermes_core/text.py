@@ -53,7 +53,7 @@ def without_surrogates(text: str) -> str:
     return text
 
 
-def typed(name: object) -> str:
+def shell_quoted(name: object) -> str:
     """Quote a file name for a shell, in commands that users copy."""
     import shlex  # noqa: PLC0415 -- such commands are rare, and every start would pay for it
 

@@ -56,7 +56,7 @@ def _is_table(value: object) -> bool:
     return isinstance(value, dict)
 
 
-def changed(text: str, edits: Iterable[tuple[Keys, object]]) -> str:
+def apply(text: str, edits: Iterable[tuple[Keys, object]]) -> str:
     """Apply edits to a text. The caller checks that the result parses to the wanted values."""
     for path, value in edits:
         statements = _statements(text)

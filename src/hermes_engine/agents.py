@@ -120,4 +120,4 @@ def _close(agents: list[Agent]) -> None:
 
 
 def _has_processes(agent: Agent) -> bool:
-    return agent.bench.processes.has_running(agent.conversation_id)
+    return agent.tool_context.processes.has_running(agent.conversation_id)

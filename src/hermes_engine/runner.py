@@ -186,7 +186,7 @@ class TurnRunner:
             threading.Thread(target=run, args=(work,), name="prepare", daemon=True).start()
         except RuntimeError:  # no memory for a thread: then a stop does wait
             return prepare()
-        with running.stop.undoing(finished.set):
+        with running.stop.callback(finished.set):
             finished.wait()
         if not future.done():
             raise Interrupted
@@ -234,9 +234,9 @@ class TurnRunner:
         agent = self._agents.get(conversation_id, plan.permissions, make)
         if not self._agents.is_working(agent):  # what it has started goes on with its model
             agent.model = self._assembly.model(plan.model_name)
-            if plan.is_workspace_fixed and agent.bench.workspace != plan.workspace:
-                agent.bench.workspace = agent.bench.cwd = plan.workspace
-        agent.bench.manner = plan.manner
+            if plan.is_workspace_fixed and agent.tool_context.workspace != plan.workspace:
+                agent.tool_context.workspace = agent.tool_context.cwd = plan.workspace
+        agent.tool_context.manner = plan.manner
         return agent
 
     def _take(self, conversation_id: str, event: Event) -> None:

@@ -28,9 +28,9 @@ def going_with(store: "Store", home: Home, session_ids: Iterable[str]) -> Genera
     finally:  # who is interrupted has deleted some of them
         gone = [id_ for id_ in ids if store.read(sessions.find, id_) is None]
         nobodys = {one for one in named if _is_nobodys(store, one)}
-        doomed = list(attachments.own(home, gone) | nobodys)
+        doomed = list(attachments.names_of(home, gone) | nobodys)
         for start in range(0, len(doomed), _AT_ONCE):
-            with attachments.claimed(home, doomed[start : start + _AT_ONCE]) as free:
+            with attachments.locked_names(home, doomed[start : start + _AT_ONCE]) as free:
                 attachments.remove(home, free - store.read(messages.named_files) if free else ())
 
 

@@ -171,7 +171,9 @@ class HermesApp(App[int], inherit_bindings=False):
     async def _choose_theme(self, name: str) -> None:
         if name and name not in self.available_themes:
             names = ", ".join(sorted(self.available_themes))
-            await self.tabs.current.tell(f"There is no theme {name}. There are {names}.", "warning")
+            await self.tabs.current.add_note(
+                f"There is no theme {name}. There are {names}.", "warning"
+            )
         elif name:
             self.theme = name
         else:

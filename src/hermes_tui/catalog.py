@@ -19,7 +19,7 @@ class Catalog:
         self._hits: dict[str, results.Hit] = {}
 
     @property
-    def here(self) -> str:
+    def current_id(self) -> str:
         """The stored id of the conversation that is shown."""
         return self._tabs.current.conversation.stored_id
 
@@ -46,7 +46,7 @@ class Catalog:
     async def unanswered(self) -> int:
         """Count the recent conversations, except the shown one, that were left unanswered."""
         answer = await self.client.ask(results.Rows, "session.list", limit=_RECENT)
-        return sum(row.pending > 0 and row.id != self.here for row in answer.sessions)
+        return sum(row.pending > 0 and row.id != self.current_id for row in answer.sessions)
 
     def hit(self, stored_id: str) -> results.Hit | None:
         """The message by which the last search has found a conversation, if nothing else told of it."""
@@ -72,7 +72,9 @@ class Catalog:
 
     async def tree(self) -> list[results.TreeNode]:
         """The parts of the open conversation, parents before children."""
-        answer = await self.client.ask(results.TreeNodes, "session.tree", session_id=self.here)
+        answer = await self.client.ask(
+            results.TreeNodes, "session.tree", session_id=self.current_id
+        )
         return answer.sessions
 
     async def models(self) -> results.ModelOptions:
@@ -91,7 +93,7 @@ def _row_of(hit: results.Hit) -> results.Row:
     return results.Row(
         hit.session_id,
         hit.title,
-        wire.unmarked(hit.snippet or ""),
+        wire.without_marks(hit.snippet or ""),
         last_active=hit.timestamp,
         message_count=hit.message_count,
     )

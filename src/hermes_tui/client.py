@@ -109,10 +109,10 @@ class Client:
         except (OSError, ValueError) as error:  # not to be started, or a line beyond every limit
             reason = str(error)
         self._ready.clear()
-        await self._bury(reason)
+        await self._fail_pending(reason)
         return reason
 
-    async def _bury(self, reason: str) -> None:
+    async def _fail_pending(self, reason: str) -> None:
         transport, self._transport = self._transport, None
         for future in self._waiting.values():
             if not future.done():
@@ -130,7 +130,7 @@ class Client:
             return False
         message = cast("wire.Json", decoded) if isinstance(decoded, dict) else {}
         if message.get("method") == "event":
-            if self._hear(message.get("params")) and not self._ready.is_set():
+            if self._handle_event(message.get("params")) and not self._ready.is_set():
                 self._ready.set()
                 self._listener.connected(starts)
             return False
@@ -139,7 +139,7 @@ class Client:
             _settle(future, message)
         return True
 
-    def _hear(self, params: object) -> bool:
+    def _handle_event(self, params: object) -> bool:
         """Pass an event on; True when it is the server's greeting."""
         event = cast("wire.Json", params) if isinstance(params, dict) else {}
         kind = str(event.get("type", ""))

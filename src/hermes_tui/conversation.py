@@ -72,7 +72,7 @@ class Conversation:
         self._fields = fields
         self.stored_id = self.info.stored_session_id or self.stored_id
 
-    def hear(self, event: m.Event, now: float) -> bool:
+    def handle(self, event: m.Event, now: float) -> bool:
         """Take an event in; tells whether anything is different now."""
         before = (self.state, self.activity, self.info, self.began_at)
         match event:
@@ -119,7 +119,7 @@ class Conversation:
     def _end(self) -> None:
         self.state, self.activity, self.began_at = "ready", "", None
 
-    def lose(self) -> None:
+    def connection_lost(self) -> None:
         """The server is gone; what is known stays for the next one."""
         self.live_id, self.state, self.activity, self.began_at = "", "lost", "", None
 

@@ -34,7 +34,7 @@ class UserMessage:
         """A message that was made elsewhere: said as it is, and shown as it may be."""
         return cls(wire.clean(whole), list(images), whole=whole, busy=busy)
 
-    def says(self, text: str) -> bool:
+    def matches(self, text: str) -> bool:
         """Return whether the server knows this message as `text`."""
         return wire.clean(self.whole or self.text).strip() == wire.clean(text).strip()
 

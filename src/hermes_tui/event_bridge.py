@@ -11,7 +11,7 @@ class EventBridge(Listener):
 
     def __init__(self) -> None:
         self.chat: ChatScreen | None = None
-        self._pieces: dict[str, messages.Piece] = {}
+        self._pieces: dict[str, messages.TextPiece] = {}
         """By session: the piece that was posted last, when nothing was posted after it."""
 
     def on_event(
@@ -22,7 +22,7 @@ class EventBridge(Listener):
             return
         event.position, event.connection = position, self.chat.tabs.connection
         last = self._pieces.pop(session_id, None)
-        if isinstance(event, messages.Piece):
+        if isinstance(event, messages.TextPiece):
             if last is not None and not last.is_taken and last.origin == event.origin:
                 last.text += event.text  # it has not been shown yet
                 last.position = position

@@ -31,7 +31,7 @@ class Event(Message):
 
 
 @dataclass(repr=False, eq=False)
-class Words(Event):
+class TextEvent(Event):
     """An event that consists of words."""
 
     text: str = ""
@@ -61,12 +61,12 @@ class QueueChanged(Event):
     dropped: list[str] = field(default_factory=list)
 
 
-class Steered(Words):
+class Steered(TextEvent):
     """The running turn has heard something that was said to it."""
 
 
 @dataclass(repr=False, eq=False)
-class Piece(Words):
+class TextPiece(TextEvent):
     """A piece of a text; those that follow it are added to it until it is shown."""
 
     is_taken: bool = False
@@ -82,7 +82,7 @@ class Piece(Words):
         return self.text
 
 
-class ReplyDelta(Piece):
+class ReplyDelta(TextPiece):
     """The next piece of the reply."""
 
 
@@ -106,7 +106,7 @@ class TurnEnded(Event):
     error: str | None = ""
 
 
-class ReasoningDelta(Piece):
+class ReasoningDelta(TextPiece):
     """The next piece of what the model thinks aloud."""
 
 
@@ -128,7 +128,7 @@ class ToolStarted(Event):
 
 
 @dataclass(repr=False, eq=False)
-class ToolProgress(Piece):
+class ToolProgress(TextPiece):
     """A running tool has something to show."""
 
     tool_id: str = ""
@@ -166,10 +166,10 @@ class StatusChanged(Event):
     @property
     def words(self) -> str:
         """Describe the activity in a few words for the status line."""
-        return _HELD_UP[self.kind] if self.trouble else self.text or self.kind
+        return _HELD_UP[self.kind] if self.delay_reason else self.text or self.kind
 
     @property
-    def trouble(self) -> str:
+    def delay_reason(self) -> str:
         """Explain the delay of the turn, when that takes a sentence."""
         return self.text if self.kind in _HELD_UP and len(self.text) > _FEW_WORDS else ""
 
@@ -224,7 +224,7 @@ class RequestExpired(Event):
     request_id: str = ""
 
 
-class BackgroundDone(Words):
+class BackgroundDone(TextEvent):
     """A prompt of /background was answered."""
 
 
@@ -268,7 +268,7 @@ class ServerLost(Message):
 
 
 @dataclass(repr=False, eq=False)
-class Rewritten(Event):
+class HistoryChanged(Event):
     """Somebody else has changed what was said, such as by taking something back."""
 
     reason: str = ""
@@ -286,7 +286,7 @@ _EVENTS: dict[str, type[Event]] = {
     "tool.complete": ToolEnded,
     "status.update": StatusChanged,
     "session.title": TitleChanged,
-    "session.changed": Rewritten,
+    "session.changed": HistoryChanged,
     "prompt.steered": Steered,
     "prompt.queue": QueueChanged,
     "approval.request": ApprovalAsked,

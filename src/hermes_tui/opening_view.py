@@ -39,7 +39,7 @@ def news(info: results.Info) -> list[Note]:
     return notes
 
 
-class Earlier:
+class EarlierMessages:
     """The messages of a conversation that have not been fetched yet, page by page."""
 
     def __init__(self, messages: Sequence[results.Message], page: Page) -> None:

@@ -35,7 +35,7 @@ class Delivery(Enum):
     WITHDRAWN = auto()
 
 
-class Place(Enum):
+class PromptPlace(Enum):
     """The part of the screen that shows a prompt."""
 
     TRANSCRIPT = auto()
@@ -54,7 +54,7 @@ class Prompt:
     turn_id: str = ""
     origin: Origin = "here"
     delivery: Delivery = Delivery.HELD
-    place: Place = Place.TRANSCRIPT
+    place: PromptPlace = PromptPlace.TRANSCRIPT
     key: str = field(default_factory=lambda: os.urandom(16).hex())
     """Sent along, so that the server takes it once, however often it is sent."""
 
@@ -62,12 +62,12 @@ class Prompt:
     def is_over(self) -> bool:
         """Return whether nothing of it is to come: it stays shown, or was taken back."""
         is_settled = self.delivery in (Delivery.ACCEPTED, Delivery.WITHDRAWN)
-        return is_settled and self.place is Place.TRANSCRIPT
+        return is_settled and self.place is PromptPlace.TRANSCRIPT
 
     def is_answered_by(self, event: m.TurnStarted) -> bool:
         if self.turn_id and event.turn_id:
             return self.turn_id == event.turn_id
-        return self.entry.says(event.user)
+        return self.entry.matches(event.user)
 
 
 class Prompts:
@@ -89,7 +89,7 @@ class Prompts:
         self._started_turn = ""
         """The turn that has begun last."""
 
-    def _at(self, place: Place) -> list[Prompt]:
+    def _at(self, place: PromptPlace) -> list[Prompt]:
         return [prompt for prompt in self._prompts.values() if prompt.place is place]
 
     def _with(self, delivery: Delivery) -> list[Prompt]:
@@ -98,7 +98,7 @@ class Prompts:
     @property
     def queued(self) -> list[Prompt]:
         """The queue of the running turn, the next one first."""
-        return self._at(Place.QUEUE)
+        return self._at(PromptPlace.QUEUE)
 
     @property
     def waiting(self) -> list[str]:
@@ -153,7 +153,7 @@ class Prompts:
         prompt.turn_id = str(answer.get("turn_id", ""))
         status = str(answer.get("status", ""))
         if status == "rejected" or prompt.turn_id in self._dropped:
-            was_queued = prompt.place is Place.QUEUE
+            was_queued = prompt.place is PromptPlace.QUEUE
             self._dequeue(prompt)
             return not was_queued  # else it has been given back
         if answer.get("duplicate"):  # the conversation as it was opened has it already
@@ -181,11 +181,11 @@ class Prompts:
         """Put a prompt at the end of the queue."""
         self._prompts.pop(prompt.key, None)
         self._prompts[prompt.key] = prompt
-        prompt.place = Place.QUEUE
+        prompt.place = PromptPlace.QUEUE
         self._tell(self.waiting)
 
     def _dequeue(self, prompt: Prompt) -> None:
-        was_queued, prompt.place = prompt.place is Place.QUEUE, Place.TRANSCRIPT
+        was_queued, prompt.place = prompt.place is PromptPlace.QUEUE, PromptPlace.TRANSCRIPT
         self._forget_if_over(prompt)
         if was_queued:
             self._tell(self.waiting)
@@ -206,7 +206,7 @@ class Prompts:
     async def started(self, event: m.TurnStarted) -> None:
         """A turn begins: its prompt leaves the queue. One from elsewhere is shown as well."""
         self._started_turn, self._due = event.turn_id, ""
-        queued, leaving = self.queued, self._at(Place.LEAVING)
+        queued, leaving = self.queued, self._at(PromptPlace.LEAVING)
         for prompt in leaving:
             self._dequeue(prompt)
         candidates = [*leaving, *queued, *self._with(Delivery.SENT)]
@@ -221,7 +221,7 @@ class Prompts:
     async def steered(self, text: str) -> None:
         """The running turn has heard a prompt."""
         candidates = [*self.queued, *self._with(Delivery.SENT)]
-        steered_prompt = next((prompt for prompt in candidates if prompt.entry.says(text)), None)
+        steered_prompt = next((prompt for prompt in candidates if prompt.entry.matches(text)), None)
         if steered_prompt is not None:
             await self._show(steered_prompt)
         else:
@@ -231,7 +231,7 @@ class Prompts:
         last = next(
             (e for e in reversed(self._transcript.entries) if isinstance(e, UserMessage)), None
         )
-        if last is None or not last.says(text):
+        if last is None or not last.matches(text):
             await self._transcript.add(UserMessage(text, list(images)))
 
     async def take_back(self, place: int | None = None) -> UserMessage:
@@ -266,26 +266,28 @@ class Prompts:
         """Empty the queue after everything was stopped; returns our own prompts of it."""
         queued = self.queued
         for prompt in queued:
-            prompt.place = Place.TRANSCRIPT
+            prompt.place = PromptPlace.TRANSCRIPT
             self._forget_if_over(prompt)
         self._due = ""
         self._tell([])
         return [prompt.entry for prompt in queued if prompt.origin == "here"]
 
-    def know(self, queued: Sequence[results.Queued]) -> None:
+    def load_queue(self, queued: Sequence[results.Queued]) -> None:
         """Take over the queue of a conversation that was opened, before any of its turns begins."""
         texts = {item.text for item in queued}
         under_way = [p for p in self._with(Delivery.SENT) if p.entry.whole not in texts]
         self._line_up(queued, "before", under_way)
 
-    def keep(self, event: m.QueueChanged) -> list[UserMessage]:
+    def update_queue(self, event: m.QueueChanged) -> list[UserMessage]:
         """Take over a changed queue; returns what was sent from here and somebody else has stopped."""
         self._dropped.update(event.dropped)
-        before, sent = [*self._at(Place.LEAVING), *self.queued], self._with(Delivery.SENT)
+        before, sent = [*self._at(PromptPlace.LEAVING), *self.queued], self._with(Delivery.SENT)
         returned = [p.entry for p in before if p.turn_id in event.dropped and p.origin == "here"]
-        arrived = [item for item in event.queued if not any(p.entry.says(item.text) for p in sent)]
+        arrived = [
+            item for item in event.queued if not any(p.entry.matches(item.text) for p in sent)
+        ]
         self._line_up(arrived, "elsewhere", sent)
-        for prompt in self._at(Place.LEAVING):
+        for prompt in self._at(PromptPlace.LEAVING):
             if prompt.turn_id in self._dropped:
                 self._dequeue(prompt)
         return returned
@@ -294,7 +296,7 @@ class Prompts:
         self, queued: Sequence[results.Queued], origin: Origin, under_way: Sequence[Prompt]
     ) -> None:
         """Make the queue that of the server, and behind it those on their way to it."""
-        before = [*self._at(Place.LEAVING), *self.queued]
+        before = [*self._at(PromptPlace.LEAVING), *self.queued]
         by_turn = {prompt.turn_id: prompt for prompt in before if prompt.turn_id}
         queue = [
             by_turn.get(item.turn_id)
@@ -308,11 +310,11 @@ class Prompts:
         ]
         queue += [p for p in self.queued if p.delivery is Delivery.HELD or p in under_way]
         for prompt in before:
-            prompt.place = Place.LEAVING if prompt.turn_id else Place.TRANSCRIPT
+            prompt.place = PromptPlace.LEAVING if prompt.turn_id else PromptPlace.TRANSCRIPT
         for prompt in queue:
             self._prompts.pop(prompt.key, None)
             self._prompts[prompt.key] = prompt
-            prompt.place = Place.QUEUE
+            prompt.place = PromptPlace.QUEUE
         self._tell(self.waiting)
 
     async def send_again(self) -> None:

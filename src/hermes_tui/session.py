@@ -53,7 +53,7 @@ class Session:
         """Open what was asked for, or after a crash what was open before it."""
         self._is_open.clear()
         opened = await self._reopen(columns) if self.conversation.stored_id else None
-        self.take(opened if opened is not None else await self._first(columns))
+        self.adopt(opened if opened is not None else await self._first(columns))
 
     async def _reopen(self, columns: int) -> results.Opened | None:
         """The same conversation again; None when nothing was said in it, so that there is none."""
@@ -110,30 +110,30 @@ class Session:
 
     async def again(self, columns: int) -> None:
         """Show the open conversation as it is now, after something has rewritten it."""
-        self.take(await self._resume(self.conversation.stored_id, columns))
+        self.adopt(await self._resume(self.conversation.stored_id, columns))
 
     async def refresh(self) -> None:
         """Show it as it is now, after somebody else has rewritten it."""
-        self.take(await self._activate(self.conversation.live_id))
+        self.adopt(await self._activate(self.conversation.live_id))
 
     async def create(self, columns: int) -> None:
         """Open a new conversation, whatever was asked for."""
-        self.take(await self._create(columns))
+        self.adopt(await self._create(columns))
 
     async def join(self, live_id: str) -> None:
         """Open a conversation that is open on the server already."""
-        self.take(await self._activate(live_id))
+        self.adopt(await self._activate(live_id))
 
-    def take(self, opened: results.Opened) -> None:
+    def adopt(self, opened: results.Opened) -> None:
         """Be the conversation that the server has opened."""
         self.conversation.open(opened)
         self._is_open.set()
         self.opened_as(opened)
 
-    def lose(self) -> None:
+    def connection_lost(self) -> None:
         """The server is gone: calls wait until the conversation is open again."""
         self._is_open.clear()
-        self.conversation.lose()
+        self.conversation.connection_lost()
 
     @property
     def is_open(self) -> bool:
@@ -187,7 +187,7 @@ class Session:
             return await self.command(str(answer["target"]), argument)
         cleaned = cast("wire.Json", wire.cleaned(answer))
         if isinstance(cleaned.get("session"), dict):
-            self.take(wire.read(cleaned["session"], results.Opened))
+            self.adopt(wire.read(cleaned["session"], results.Opened))
         return _outcome(cleaned, str(answer.get("message") or ""))
 
     async def page(self, before_id: int, count: int) -> results.History:

@@ -62,19 +62,19 @@ class Tab:
         """To be shown as soon as the conversation is."""
         self._changed = changed
 
-    def introduce(self) -> None:
+    def update_welcome(self) -> None:
         """Say in the welcome who answers, and where it works."""
         info = self.conversation.info
         self.welcome.model, self.welcome.cwd = info.model, info.cwd
 
-    async def tell(self, text: str, tone: Tone = "info", fix: str = "") -> None:
+    async def add_note(self, text: str, tone: Tone = "info", fix: str = "") -> None:
         """Put a note at the end of the transcript."""
         await self.transcript.add(Note(text, tone, fix))
 
-    async def complain(self, error: HermesError) -> None:
+    async def add_error(self, error: HermesError) -> None:
         """Say what went wrong and what to do about it; a lost connection is reported elsewhere."""
         if not isinstance(error, ConnectionLostError):
-            await self.tell(error.message, "error", error.fix)
+            await self.add_note(error.message, "error", error.fix)
 
     @property
     def warnings(self) -> list[Note]:
@@ -123,7 +123,7 @@ class Tab:
                 self.questions.clear()
                 self.has_finished = not self.is_shown
             case m.QueueChanged():
-                self.draft.returned += self.prompts.keep(event)
+                self.draft.returned += self.prompts.update_queue(event)
             case m.Steered():
                 await self.prompts.steered(event.text)
             case m.ApprovalAsked() | m.QuestionAsked():
@@ -132,7 +132,7 @@ class Tab:
                 self.settle(event.request_id)
             case _:
                 pass
-        return self.conversation.hear(event, now)
+        return self.conversation.handle(event, now)
 
     def _ask(self, event: m.ApprovalAsked | m.QuestionAsked) -> None:
         ids = {question.request_id for question in self.questions}
@@ -156,7 +156,7 @@ class Tab:
         """The server is gone."""
         if self.is_shown or self.conversation.is_running:
             self.crash = reason
-        self.session.lose()
+        self.session.connection_lost()
         self.questions.clear()
 
 
@@ -189,7 +189,7 @@ class Tabs:
     def _opened(self, tab: Tab, opened: results.Opened) -> None:
         twin = self.find(opened.session_id, but=tab)
         if twin is not None:  # it was open here already, under another of its names
-            twin.session.take(opened)
+            twin.session.adopt(opened)
             self.select(twin)
             return
         tab.open(opened)

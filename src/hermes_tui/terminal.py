@@ -45,7 +45,7 @@ class Driver(LinuxDriver):
     def __init__(self, app: "App[Any]", **options: Any) -> None:  # noqa: ANN401 -- Textual's
         super().__init__(app, **options)  # pyright: ignore[reportUnknownMemberType] -- Textual's
         self._file = _Output(self._file, self._on_lost)  # type: ignore[assignment]
-        self._deadline = _Deadline(self._force_exit)
+        self._deadline = _ExitDeadline(self._force_exit)
 
     def start_application_mode(self) -> None:
         self._handle_signals()
@@ -117,7 +117,7 @@ class _Output:
             self._on_lost()
 
 
-class _Deadline:
+class _ExitDeadline:
     """A thread that ends the process some time after it was asked to."""
 
     def __init__(self, force: Callable[[int], None]) -> None:

@@ -166,8 +166,8 @@ class TurnBuilder:
         """Show a status of the server, where it matters for the transcript."""
         if event.void:
             await self._void()
-        if event.trouble:
-            await self._tell_trouble(event.trouble)
+        if event.delay_reason:
+            await self._tell_trouble(event.delay_reason)
         if event.kind == "compacted":
             await self._transcript.add(Divider("the conversation was compacted", event.text))
 

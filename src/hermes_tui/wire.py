@@ -19,12 +19,12 @@ _OVERWRITTEN = re.compile(r"[^\n\r]*\r")
 _FIND = re.compile(r">>>(.*?)<<<")
 
 
-def parted(text: str) -> list[str]:
+def split_matches(text: str) -> list[str]:
     """A text that was found by a search, in parts; every second one is what was searched for."""
     return _FIND.split(text)
 
 
-def unmarked(text: str) -> str:
+def without_marks(text: str) -> str:
     """A text that was found by a search, without the marks around what was searched for."""
     return _FIND.sub(r"\1", text)
 

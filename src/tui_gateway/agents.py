@@ -44,7 +44,7 @@ def _build(rt: Runtime, sid: str, session: LiveSession) -> None:
             live.is_building = False
         live.ready.set()
     if not live.is_closing:
-        info.tell(rt, sid, session)
+        info.send(rt, sid, session)
 
 
 def _make(rt: Runtime, session: LiveSession) -> None:

@@ -109,17 +109,17 @@ def keep(session: LiveSession, home: Home, name: str, data: bytes) -> Path:
         raise RpcError(BAD_ARGUMENT, f"It is larger than {_LARGEST >> 20} MiB.")
     safe = _UNSAFE.sub("_", Path(name).name)[-80:].lstrip(".") or "file"
     make_folder(home.attachments)
-    path = _free(session, home, safe)
+    path = _unused_path(session, home, safe)
     with open_private(path) as file:
         file.write(data)
     return path
 
 
-def _free(session: LiveSession, home: Home, name: str) -> Path:
+def _unused_path(session: LiveSession, home: Home, name: str) -> Path:
     """A file that is not there yet: who had the conversation open before may have kept some."""
     while True:
         number = session["image_counter"] = session.get("image_counter", 0) + 1
-        path = attachments.place(home, session["session_key"], number, name)
+        path = attachments.path_of(home, session["session_key"], number, name)
         if not path.exists():
             return path
 
@@ -133,18 +133,18 @@ def collapse(session: LiveSession, home: Home, text: str) -> tuple[str, Path, in
     return f"[Pasted text #{number}: {counted} → {path}]", path, lines
 
 
-def dropped(text: str, cwd: Path) -> Path | None:
+def parse_drop(text: str, cwd: Path) -> Path | None:
     """The file that was dropped on a terminal, which types its name there; None when it is none."""
     text = text.strip()
     if not text or "\n" in text or len(text) > 4096:
         return None
-    for name in _readings(text):
+    for name in _candidate_names(text):
         with suppress(RpcError):
             return named(name, cwd)
     return None
 
 
-def _readings(text: str) -> list[str]:
+def _candidate_names(text: str) -> list[str]:
     """The names that a terminal may have meant: an address, a name as it is, a name that is quoted."""
     if text.startswith("file://"):
         return [unquote(urlsplit(text).path)]

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from tui_gateway.protocol import Frame
-from tui_gateway.runtime import Live
+from tui_gateway.runtime import SessionState
 from tui_gateway.transport import Transport
 
 
-def watch(live: Live, transport: Transport | None) -> None:
+def subscribe(live: SessionState, transport: Transport | None) -> None:
     """Send a client what happens in a session."""
     with live.lock:
         live.detached_at = None
@@ -15,7 +15,7 @@ def watch(live: Live, transport: Transport | None) -> None:
             live.watchers.append(transport)
 
 
-def leave(live: Live, transport: Transport, now: float) -> bool:
+def leave(live: SessionState, transport: Transport, now: float) -> bool:
     """A client goes away; tells whether that leaves the session alone."""
     with live.lock:
         if transport not in live.watchers:
@@ -25,7 +25,7 @@ def leave(live: Live, transport: Transport, now: float) -> bool:
         return not live.watchers
 
 
-def tell(live: Live | None, frame: Frame, other: Transport | None) -> bool:
+def send(live: SessionState | None, frame: Frame, other: Transport | None) -> bool:
     """Send a frame to the clients of a session; to another one when the session never had any."""
     watchers = list(live.watchers) if live is not None else []
     is_alone = live is not None and live.detached_at is not None
@@ -35,14 +35,14 @@ def tell(live: Live | None, frame: Frame, other: Transport | None) -> bool:
     return any(reached)
 
 
-def tell_others(live: Live, frame: Frame, caller: Transport | None) -> None:
+def send_to_others(live: SessionState, frame: Frame, caller: Transport | None) -> None:
     """Send a frame to the clients of a session but the one that caused it."""
     for watcher in list(live.watchers):
         if watcher is not caller:
             watcher.write(frame)
 
 
-def forsaken(idle: Iterable[tuple[str, Live]], now: float, grace_s: float) -> list[str]:
+def abandoned(idle: Iterable[tuple[str, SessionState]], now: float, grace_s: float) -> list[str]:
     """Those of the idle sessions that have had no client for so long."""
     return [
         sid

@@ -19,7 +19,7 @@ _LEAVES = frozenset({"tui_close", "tui_shutdown", "ws_disconnect", "ws_orphan_re
 """Ends of a client, not of what was asked: prompts that wait go on when the conversation is resumed."""
 
 
-def let_go(rt: Runtime, session: LiveSession, end_reason: str) -> None:
+def close_session(rt: Runtime, session: LiveSession, end_reason: str) -> None:
     """Close the conversation of a session as every surface does; an empty one leaves nothing behind."""
 
     def stop() -> None:
@@ -47,7 +47,7 @@ def let_go(rt: Runtime, session: LiveSession, end_reason: str) -> None:
         stop()
         if (close := getattr(conversation.agent, "close", None)) is not None:
             close()
-    _release(rt, session)
+    _stop_following(rt, session)
 
 
 def _history(session: LiveSession) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def _stop(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> None:
         engine.work.wait_until_idle(live.conversation_id, _LEAVE_TIMEOUT_S)
 
 
-def _release(rt: Runtime, session: LiveSession) -> None:
+def _stop_following(rt: Runtime, session: LiveSession) -> None:
     """Stop following the conversation: it is not open here any more."""
     live = rt.live(session)
     rt.presence.remove(live.conversation_id)

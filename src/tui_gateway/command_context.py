@@ -13,7 +13,7 @@ from hermes_core.loading import loading
 from hermes_protocol.errors import STILL_OPEN
 from tui_gateway import agents, info, stored_session, undo, view
 from tui_gateway.protocol import RpcError
-from tui_gateway.runtime import Live, LiveSession, Runtime, at_rest
+from tui_gateway.runtime import LiveSession, Runtime, SessionState, at_rest
 
 
 class CommandContext:
@@ -45,7 +45,7 @@ class CommandContext:
         return self.agent
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def background_sessions(self) -> tuple[str, ...]:
         return ()
 
     @property
@@ -58,12 +58,12 @@ class CommandContext:
 
     @property
     def skills(self) -> Mapping[str, Skill]:
-        return skills.found(self._rt.home)
+        return skills.load(self._rt.home)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         """Move the session to another conversation, under the same id for its clients."""
         store = self._rt.db()
-        with view.deciding(store, session_id) if session_id is not None else nullcontext():
+        with view.opening_lock(store, session_id) if session_id is not None else nullcontext():
             if session_id is not None and view.opened(self._rt, session_id) not in (
                 None,
                 self._sid,
@@ -75,7 +75,7 @@ class CommandContext:
         agents.begin(self._rt, self._sid, self._session)
         self.has_moved = True
 
-    def _turn_to(self, session_id: str | None, before: Live) -> None:
+    def _turn_to(self, session_id: str | None, before: SessionState) -> None:
         # brings the store, which is open by now
         with loading:
             from hermes_state.ledger import sessions  # noqa: PLC0415
@@ -92,8 +92,8 @@ class CommandContext:
         finally:
             self._session.update(at_rest(key, live))
 
-    def _like(self, before: Live) -> Live:
-        return Live(
+    def _like(self, before: SessionState) -> SessionState:
+        return SessionState(
             sid=self._sid,
             source=before.source,
             cwd=before.cwd,
@@ -107,7 +107,7 @@ class CommandContext:
         if replaces is None:
             self.sent = content
         else:
-            undo.submit_instead(self._rt, self._session, content, replaces)
+            undo.resubmit(self._rt, self._session, content, replaces)
             self.is_asked_again = True
 
     def models(self) -> str:
@@ -120,7 +120,7 @@ class CommandContext:
         model = self._rt.assembly().model(name)
         self.agent.model = model
         stored_session.choose_model(self._rt, self._session, name, model.facts.name)
-        self._rt.afterwards(lambda: info.tell(self._rt, self._sid, self._session))
+        self._rt.run_after_answer(lambda: info.send(self._rt, self._sid, self._session))
         return model.facts.name
 
     def leave(self) -> None:

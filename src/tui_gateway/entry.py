@@ -23,7 +23,13 @@ from hermes_core.errors import HermesError
 from hermes_core.version import install_command
 from hermes_protocol import errors
 from tui_gateway import protocol, server
-from tui_gateway.transport import MAX_LINE_BYTES, Descriptor, Lines, Queued, Transport
+from tui_gateway.transport import (
+    MAX_LINE_BYTES,
+    DescriptorWriter,
+    LineReader,
+    QueuedTransport,
+    Transport,
+)
 
 if TYPE_CHECKING:
     from tui_gateway.ws import Tell
@@ -38,7 +44,7 @@ _SWEEP_AFTER_S = 0.3
 _LOOK_EVERY_S = 5.0
 
 
-class _Wishes:
+class _ExitRequests:
     """Reasons to leave, and Ctrl-C: the number of a signal, or words. One thread waits for them.
 
     A pipe wakes it, because the system may hand a signal to any thread, and only a pipe reaches the one
@@ -68,7 +74,7 @@ class _Wishes:
         return self._items.popleft()
 
 
-_wishes = _Wishes()
+_wishes = _ExitRequests()
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -76,8 +82,10 @@ def main(arguments: Sequence[str] = ()) -> int:
     _open_missing()
     if arguments:
         return _serve_sockets(arguments)
-    out = Descriptor(_reserve_stdout())
-    transport = Queued(out.send, lambda reason: _wishes.put(f"the client is gone: {reason}"))
+    out = DescriptorWriter(_reserve_stdout())
+    transport = QueuedTransport(
+        out.send, lambda reason: _wishes.put(f"the client is gone: {reason}")
+    )
     server.serve_stdio(transport)
     return _supervise(lambda: _serve_stdio(transport), lambda: transport.drain(_GRACE_S / 5))
 
@@ -104,13 +112,15 @@ def serve(port: int, file: Path | None = None, tell: "Tell | None" = None) -> No
     """
     from tui_gateway import ws  # noqa: PLC0415 -- as above
 
-    service = ws.Service(port, file or ws.token_file(), tell=tell or ws.tell_program)
+    service = ws.Service(port, file or ws.token_file(), tell=tell or ws.print_greeting)
     _supervise(service.start, service.close, ends_at_once=True)
 
 
 def _serve_stdio(transport: Transport) -> None:
     transport.write(protocol.ready())
-    threading.Thread(target=_read, args=(Lines(0, MAX_LINE_BYTES), transport), daemon=True).start()
+    threading.Thread(
+        target=_read, args=(LineReader(0, MAX_LINE_BYTES), transport), daemon=True
+    ).start()
 
 
 def _open_missing() -> None:
@@ -135,7 +145,7 @@ def _reserve_stdout() -> int:
 # -- reading -----------------------------------------------------------------------------------------
 
 
-def _read(lines: Lines, transport: Transport) -> None:
+def _read(lines: LineReader, transport: Transport) -> None:
     """Deal with one line after the other until there are no more. The boundary of the loop."""
     for line in lines:
         try:
@@ -159,8 +169,8 @@ def _supervise(
 
     `ends_at_once`: a single Ctrl-C is a reason, since the clients have terminals of their own.
     """
-    sys.excepthook = _tell_crash
-    threading.excepthook = lambda crash: _tell_crash(
+    sys.excepthook = _log_crash
+    threading.excepthook = lambda crash: _log_crash(
         crash.exc_type, crash.exc_value or crash.exc_type(), crash.exc_traceback
     )
     _wishes.open()
@@ -169,10 +179,10 @@ def _supervise(
         signal.signal(number, _log_signal)
     serve()
     is_leaving = threading.Event()
-    threading.Thread(target=_look_after, args=(is_leaving,), name="sweep", daemon=True).start()
-    reason = _wait_for_a_reason(ends_at_once=ends_at_once)
+    threading.Thread(target=_run_maintenance, args=(is_leaving,), name="sweep", daemon=True).start()
+    reason = _wait_for_exit(ends_at_once=ends_at_once)
     is_leaving.set()
-    _leave(reason, finish)
+    _exit(reason, finish)
 
 
 def _log_signal(number: int, _frame: FrameType | None) -> None:
@@ -180,7 +190,7 @@ def _log_signal(number: int, _frame: FrameType | None) -> None:
     _wishes.put(number)
 
 
-def _wait_for_a_reason(*, ends_at_once: bool) -> str:
+def _wait_for_exit(*, ends_at_once: bool) -> str:
     interrupted_at = -_TWICE_S
     while True:
         wish = _wishes.get()
@@ -193,7 +203,7 @@ def _wait_for_a_reason(*, ends_at_once: bool) -> str:
         threading.Thread(target=server.interrupt_all, daemon=True).start()
 
 
-def _leave(reason: str, finish: Callable[[], object]) -> NoReturn:
+def _exit(reason: str, finish: Callable[[], object]) -> NoReturn:
     """End every session and the process; what has not ended in time is left behind.
 
     The interpreter is not taken apart: a thread that is still busy could keep it from coming to an end.
@@ -215,15 +225,15 @@ def _leave(reason: str, finish: Callable[[], object]) -> NoReturn:
         os._exit(0)
 
 
-def _look_after(is_leaving: threading.Event) -> None:
+def _run_maintenance(is_leaving: threading.Event) -> None:
     """End what earlier processes left open, then follow what other processes answer."""
     if not is_leaving.wait(_SWEEP_AFTER_S):
-        _sweep()
+        _end_orphans()
     while not is_leaving.wait(_LOOK_EVERY_S):
-        _look_at_others()
+        _report_foreign_answers()
 
 
-def _sweep() -> None:
+def _end_orphans() -> None:
     """The boundary of a chore that nobody waits for; so is the next one."""
     try:
         for session_id in server.end_orphans():
@@ -232,14 +242,14 @@ def _sweep() -> None:
         logger.exception("orphans could not be ended")
 
 
-def _look_at_others() -> None:
+def _report_foreign_answers() -> None:
     try:
-        server.look_at_others()
+        server.report_foreign_answers()
     except Exception:
         logger.exception("Could not look for answers of other processes")
 
 
-def _tell_crash(
+def _log_crash(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """Write an error that nobody caught to a file of the home, and one line to standard error."""

@@ -77,7 +77,7 @@ def follow_after_answer(
     stop(rt, session, transport)
     with live.lock:
         live.feeds[transport] = feed = Feed(rt, session, transport)
-    rt.afterwards(begin)
+    rt.run_after_answer(begin)
 
 
 def stop(rt: Runtime, session: LiveSession, transport: Transport) -> None:

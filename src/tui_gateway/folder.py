@@ -9,7 +9,7 @@ from tui_gateway.protocol import RpcError
 _MAX_CHARS = 200
 
 
-def own() -> Path:
+def current() -> Path:
     """The folder of this process; its person's home when that has been removed."""
     try:
         return Path.cwd()
@@ -17,7 +17,7 @@ def own() -> Path:
         return Path.home()
 
 
-def named(name: str) -> Path:
+def resolve(name: str) -> Path:
     """The folder of this name; raises RpcError when there is none."""
     with suppress(OSError, RuntimeError, ValueError):  # too long, a home of nobody, a null in it
         path = Path(name).expanduser().absolute()

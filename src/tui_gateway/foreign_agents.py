@@ -38,7 +38,7 @@ def submit(rt: Runtime, session: LiveSession, content: Any, key: str | None) -> 
         reopens=True,
     )
     session["running"] = True
-    rt.afterwards(lambda: rt.spawn(lambda: _run(rt, session, accepted.turn_id, content)))
+    rt.run_after_answer(lambda: rt.spawn(lambda: _run(rt, session, accepted.turn_id, content)))
     return {"status": "streaming", "turn_id": accepted.turn_id}
 
 

@@ -117,7 +117,7 @@ def _failed_plugins(session: LiveSession) -> str:
     return f"Not loaded: the plugins {', '.join(failed)}." if failed else ""
 
 
-def tell(rt: Runtime, sid: str, session: LiveSession) -> None:
+def send(rt: Runtime, sid: str, session: LiveSession) -> None:
     """Send `session.info`."""
     rt.emit("session.info", sid, current(rt, session))
 
@@ -146,7 +146,7 @@ def rewinds_of(store: "Store", key: str) -> tuple[str, int]:
     return (row["id"], row["rewind_count"] or 0) if row is not None else ("", 0)
 
 
-def tell_change(rt: Runtime, session: LiveSession, reason: str) -> None:
+def notify_changed(rt: Runtime, session: LiveSession, reason: str) -> None:
     """Tell the other clients of a session that it does not hold any more what they show."""
     payload = {"reason": reason, "stored_session_id": key_of(session)}
     rt.emit_to_others("session.changed", rt.live(session).sid, payload)

@@ -9,12 +9,12 @@ from hermes_agent.models.embedded.progress import Step
 from hermes_core.errors import ModelMissingError
 from hermes_protocol.errors import NO_AGENT
 from tui_gateway.protocol import RpcError
-from tui_gateway.runtime import Live, Runtime
+from tui_gateway.runtime import Runtime, SessionState
 
 _NEWS_EVERY_S = 0.1
 
 
-def find(rt: Runtime, live: Live) -> dict[str, Any]:
+def find(rt: Runtime, live: SessionState) -> dict[str, Any]:
     """Return the model that can be fetched for a session without one; empty when none helps."""
     if not isinstance(live.error, ModelMissingError):
         return {}

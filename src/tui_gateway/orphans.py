@@ -19,9 +19,9 @@ def end_orphans(store: Store, presence: Presence) -> list[str]:
     lease.expire_dead_leases(store)
     latest = store.read(listing.select, Filter(source=SOURCE), limit=_LOOKED_AT)
     open_rows = {row["id"] for row in latest if row["ended_at"] is None}
-    with presence.left_behind() as abandoned:
+    with presence.orphaned() as abandoned:
         suspects = {store.read(lineage.tip, id_) for id_ in open_rows | abandoned}
-        spared = presence.own | presence.elsewhere() | set(store.read(leases.held))
+        spared = presence.open_here | presence.elsewhere() | set(store.read(leases.held))
         return [id_ for id_ in sorted(suspects) if _end(store, id_, spared)]
 
 

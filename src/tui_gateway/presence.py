@@ -57,7 +57,7 @@ class Presence:
         self._file.write("".join(lines).encode())
 
     @property
-    def own(self) -> set[str]:
+    def open_here(self) -> set[str]:
         """The conversations that are open here."""
         with self._lock:
             return set(self._ids)
@@ -67,7 +67,7 @@ class Presence:
         return set[str]().union(*(ids for _, ids in self._alive()))
 
     @contextlib.contextmanager
-    def left_behind(self) -> Generator[set[str]]:
+    def orphaned(self) -> Generator[set[str]]:
         """The conversations of processes that are gone; told until somebody has dealt with them."""
         dead = [path for path, is_alive in self._others() if not is_alive]
         yield set[str]().union(*map(_ids_in, dead))

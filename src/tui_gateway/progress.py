@@ -81,7 +81,7 @@ class Progress:
         if running is not None and running.agent is not None and running.agent.permissions is None:
             self._session["agent"], self._live.error = running.agent, None
             self._live.ready.set()
-        queue.tell(self._rt, self._live)
+        queue.send_if_changed(self._rt, self._live)
 
     def _end(self, _event: events.Event) -> None:
         self._reset("")

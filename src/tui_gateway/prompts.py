@@ -34,10 +34,10 @@ def submit(
         return foreign_agents.submit(rt, session, content, key)
     live = rt.live(session)
     surface.attach(rt, session)
-    with live.lock, surface.held_until_answered(rt, session):
+    with live.lock, surface.paused_until_answered(rt, session):
         accepted = _accept(rt, session, content, key, replaces)
-    rt.afterwards(lambda: _tell_waiting(rt, session))
-    return _standing(rt, session, accepted)
+    rt.run_after_answer(lambda: _notify_waiting(rt, session))
+    return _submission_result(rt, session, accepted)
 
 
 def steer(
@@ -57,10 +57,10 @@ def steer(
         return False
     if running.turn.id not in [row["id"] for row in engine.open_turns(live.conversation_id)]:
         return False  # it has its end
-    with live.lock, surface.held_until_answered(rt, session):
+    with live.lock, surface.paused_until_answered(rt, session):
         accepted = _accept(rt, session, text, key)
         if not accepted.is_new:
-            settle(_standing(rt, session, accepted))
+            settle(_submission_result(rt, session, accepted))
             return True
         turn_id = accepted.turn_id
         live.steers[turn_id] = lambda status: settle(
@@ -98,11 +98,13 @@ def _accept(
     if accepted.makes_session:
         live.seed = []
         stored_session.apply_title(rt, session)
-    rt.afterwards(lambda: queue.tell(rt, live))  # its sender knows by then which turn it is
+    rt.run_after_answer(
+        lambda: queue.send_if_changed(rt, live)
+    )  # its sender knows by then which turn it is
     return accepted
 
 
-def _standing(rt: Runtime, session: LiveSession, accepted: Accepted) -> Json:
+def _submission_result(rt: Runtime, session: LiveSession, accepted: Accepted) -> Json:
     """Return what the sender of a prompt is answered: where its turn is."""
     live, store, engine = rt.live(session), rt.db(), rt.engine()
     found: Json = {"turn_id": accepted.turn_id}
@@ -123,7 +125,7 @@ def _standing(rt: Runtime, session: LiveSession, accepted: Accepted) -> Json:
     return {**found, "status": "streaming" if is_next else "queued"}
 
 
-def _tell_waiting(rt: Runtime, session: LiveSession) -> None:
+def _notify_waiting(rt: Runtime, session: LiveSession) -> None:
     """Say that another process runs the conversation, so that a prompt has to wait for it."""
     live = rt.live(session)
     if lease.is_held_elsewhere(rt.db(), live.conversation_id):
@@ -147,7 +149,7 @@ def interrupt(rt: Runtime, session: LiveSession, *, cancels_queue: bool) -> None
         cancelled = [turn_id for turn_id in queued if engine.cancel(turn_id, STOPPED)]
         if open_turns:
             _interrupt_first(rt, session, open_turns[0])
-    queue.tell(rt, live, cancelled)
+    queue.send_if_changed(rt, live, cancelled)
 
 
 def _interrupt_first(rt: Runtime, session: LiveSession, turn_id: str) -> None:
@@ -157,7 +159,7 @@ def _interrupt_first(rt: Runtime, session: LiveSession, turn_id: str) -> None:
     if not engine.interrupt_unstarted(turn_id, conversation_id, STOPPED):
         engine.interrupt(conversation_id)
     elif makes_session:
-        rt.spawn(lambda: stored_session.tell_start(rt, session))
+        rt.spawn(lambda: stored_session.invoke_start_hook(rt, session))
 
 
 def cancel(rt: Runtime, session: LiveSession, turn_id: str) -> queue.Prompt | None:
@@ -168,7 +170,7 @@ def cancel(rt: Runtime, session: LiveSession, turn_id: str) -> queue.Prompt | No
     prompt = queue.prompt(rt.db(), turn_id)
     if not rt.engine().cancel(turn_id, STOPPED):
         return None
-    queue.tell(rt, live)
+    queue.send_if_changed(rt, live)
     return prompt
 
 

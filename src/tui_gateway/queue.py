@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 from hermes_state.ledger import turns
 from hermes_state.store import Store
 from tui_gateway.projection import without_images
-from tui_gateway.runtime import Live, Runtime
+from tui_gateway.runtime import Runtime, SessionState
 
 
 class Prompt(TypedDict):
@@ -17,12 +17,12 @@ class Prompt(TypedDict):
     images: NotRequired[list[str]]
 
 
-def queued(rt: Runtime, live: Live) -> list[Prompt]:
+def queued(rt: Runtime, live: SessionState) -> list[Prompt]:
     """Return the queued prompts, the next one first."""
     return [prompt(rt.db(), turn_id) for turn_id in turn_ids(rt, live)]
 
 
-def turn_ids(rt: Runtime, live: Live) -> list[str]:
+def turn_ids(rt: Runtime, live: SessionState) -> list[str]:
     """Return the queued turns of a session, without those that the running turn is to hear."""
     if live.log is None:
         return []
@@ -42,7 +42,7 @@ def prompt(store: Store, turn_id: str) -> Prompt:
     return found
 
 
-def tell(rt: Runtime, live: Live, dropped: Iterable[str] = ()) -> None:
+def send_if_changed(rt: Runtime, live: SessionState, dropped: Iterable[str] = ()) -> None:
     """Send `prompt.queue` if it has changed since clients were sent it, or turns were dropped."""
     cancelled = list(dropped)
     with live.queue_lock:  # what is sent last is the state

@@ -1,7 +1,7 @@
 """The runtime that methods use, and the open sessions as it holds them.
 
 A session is a dictionary, because scenarios build it as one and may leave keys out; what else there is
-to remember of it is in `Live`, under one of its keys.
+to remember of it is in `SessionState`, under one of its keys.
 """
 
 import threading
@@ -40,14 +40,14 @@ Steers = dict[str, Callable[[str], None]]
 """Queued turns that the running turn is to hear, and what answers their senders with a status."""
 
 
-class Live(msgspec.Struct):
+class SessionState(msgspec.Struct):
     """The state of an open session that no scenario has to know."""
 
     sid: str = ""
     conversation_id: str = ""
     """The session in which the conversation began; empty in what a scenario made."""
     source: str = SOURCE
-    cwd: Path = msgspec.field(default_factory=folder.own)
+    cwd: Path = msgspec.field(default_factory=folder.current)
     model_name: str = ""
     """The model that was chosen for this session; empty: the one of the settings."""
     is_model_remembered: bool = False
@@ -133,7 +133,7 @@ class LiveSession(TypedDict, total=False):
     """A title for when the session is stored."""
     _finalized: bool
     """Whether it was let go of; set once."""
-    live: Live
+    live: SessionState
 
 
 class Renderer(Protocol):
@@ -148,7 +148,7 @@ def busy() -> RpcError:
     return RpcError(BUSY, "A turn is running.", fix="Interrupt it first.")
 
 
-def at_rest(key: str, live: Live) -> LiveSession:
+def at_rest(key: str, live: SessionState) -> LiveSession:
     """A session in which nothing was said here yet."""
     return {
         "agent": None,
@@ -197,7 +197,7 @@ class Runtime(Protocol):
         """Read the settings anew."""
         ...
 
-    def live(self, session: LiveSession) -> Live: ...
+    def live(self, session: LiveSession) -> SessionState: ...
     def session(self, sid: str) -> LiveSession:
         """An open session; raises RpcError."""
         ...
@@ -239,10 +239,10 @@ class Runtime(Protocol):
         """Run a function beside the others, in a thread that it need not share."""
         ...
 
-    def later(self, rid: Rid) -> Settle:
+    def defer_answer(self, rid: Rid) -> Settle:
         """Return what answers a request whose method returns None."""
         ...
 
-    def afterwards(self, target: Callable[[], None]) -> None:
+    def run_after_answer(self, target: Callable[[], None]) -> None:
         """Run a function when the client has its answer."""
         ...

@@ -20,7 +20,7 @@ from tui_gateway import clients, methods, protocol
 from tui_gateway.pool import Pool
 from tui_gateway.protocol import Frame, Rid, RpcError
 from tui_gateway.resources import Resources
-from tui_gateway.runtime import Live, LiveSession, Renderer, Settle
+from tui_gateway.runtime import LiveSession, Renderer, SessionState, Settle
 from tui_gateway.transport import Transport, decode
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _finalize_session(session: LiveSession | None, end_reason: str = "tui_close"
         if session.get("_finalized"):
             return
         session["_finalized"] = True
-    closing.let_go(_runtime, session, end_reason)
+    closing.close_session(_runtime, session, end_reason)
 
 
 def _sync_session_key_after_compress(
@@ -158,12 +158,12 @@ def _register(session: LiveSession) -> str:
     return sid
 
 
-def _live_of(session: LiveSession) -> Live:
+def _live_of(session: LiveSession) -> SessionState:
     """Return the state of a session; of one that a scenario made, from now on."""
     live = session.get("live")
     if live is None:
         with _sessions_lock:
-            live = session.setdefault("live", Live())
+            live = session.setdefault("live", SessionState())
     return live
 
 
@@ -177,7 +177,7 @@ def _close_session_by_id(sid: str, end_reason: str = "tui_close") -> bool:
     live = _live_of(session)
     payload = {"reason": end_reason, "stored_session_id": session["session_key"]}
     _end(session, end_reason)
-    clients.tell_others(live, protocol.event("session.closed", sid, payload), _caller.get())
+    clients.send_to_others(live, protocol.event("session.closed", sid, payload), _caller.get())
     return True
 
 
@@ -246,14 +246,14 @@ def end_orphans() -> list[str]:
     return end_orphans(_get_db(), _resources.presence)
 
 
-def look_at_others() -> None:
+def report_foreign_answers() -> None:
     """Tell clients what other processes have answered in conversations that are open here."""
     for sid, session in list(_sessions.items()):
         with loading:
             from tui_gateway import view  # noqa: PLC0415 -- loaded with the first session
 
         if session.get("live") is not None:
-            view.tell_growth(_runtime, sid, session)
+            view.notify_foreign_turns(_runtime, sid, session)
 
 
 # -- clients -----------------------------------------------------------------------------------------
@@ -269,10 +269,10 @@ def write_json(frame: Frame) -> bool:
     """Send a frame: an event to the clients of its session, all else to whoever asked."""
     params: Frame = frame.get("params") or {}
     live = _live_by(params.get("session_id", ""))
-    return clients.tell(live, frame, _caller.get() or _stdio)
+    return clients.send(live, frame, _caller.get() or _stdio)
 
 
-def _live_by(sid: str) -> Live | None:
+def _live_by(sid: str) -> SessionState | None:
     """Return the state of a session that is open, or is being closed."""
     if (session := _sessions.get(sid)) is not None:
         return _live_of(session)
@@ -283,10 +283,10 @@ def _live_by(sid: str) -> Live | None:
 
 def detach(transport: Transport, now: float) -> list[str]:
     """A client is gone: its sessions live on, or end if it wished so; returns those left alone."""
-    for _, live in _lives():
+    for _, live in _live_sessions():
         if (feed := live.feeds.pop(transport, None)) is not None and live.log is not None:
             live.log.unsubscribe(feed)
-    alone = [sid for sid, live in _lives() if clients.leave(live, transport, now)]
+    alone = [sid for sid, live in _live_sessions() if clients.leave(live, transport, now)]
     return [sid for sid in alone if not _ends_with_client(sid)]
 
 
@@ -297,15 +297,15 @@ def _ends_with_client(sid: str) -> bool:
     return _close_session_by_id(sid, "ws_disconnect")
 
 
-def reap(now: float, grace_s: float) -> list[str]:
+def end_abandoned(now: float, grace_s: float) -> list[str]:
     """End sessions that have had no client for so long and do nothing; returns them."""
-    forsaken = clients.forsaken(_lives(), now, grace_s)
-    found = [(sid, _sessions.get(sid)) for sid in forsaken]
+    abandoned = clients.abandoned(_live_sessions(), now, grace_s)
+    found = [(sid, _sessions.get(sid)) for sid in abandoned]
     idle = [sid for sid, session in found if session is not None and not _is_running(session)]
     return [sid for sid in idle if _close_session_by_id(sid, "ws_orphan_reap")]
 
 
-def _lives() -> list[tuple[str, Live]]:
+def _live_sessions() -> list[tuple[str, SessionState]]:
     with _sessions_lock:
         return [(sid, _live_of(session)) for sid, session in _sessions.items()]
 
@@ -432,7 +432,7 @@ class _Runtime:
     def reload(self) -> None:
         _resources.reload()
 
-    def live(self, session: LiveSession) -> Live:
+    def live(self, session: LiveSession) -> SessionState:
         return _live_of(session)
 
     def session(self, sid: str) -> LiveSession:
@@ -485,7 +485,7 @@ class _Runtime:
     def emit_to_others(self, kind: str, sid: str, payload: dict[str, Any]) -> None:
         if (session := _sessions.get(sid)) is not None:
             frame = protocol.event(kind, sid, payload)
-            clients.tell_others(_live_of(session), frame, self.transport)
+            clients.send_to_others(_live_of(session), frame, self.transport)
 
     def make_stream_renderer(self, cols: int) -> Renderer | None:
         return make_stream_renderer(cols)
@@ -495,7 +495,7 @@ class _Runtime:
 
     def watch(self, session: LiveSession) -> None:
         live = _live_of(session)
-        clients.watch(live, self.transport)
+        clients.subscribe(live, self.transport)
         if live.log is not None:
             with loading:
                 from tui_gateway import feeds  # noqa: PLC0415 -- loaded with the engine
@@ -505,7 +505,7 @@ class _Runtime:
     def spawn(self, target: Callable[[], None]) -> None:
         _background.run(target)
 
-    def later(self, rid: Rid) -> Settle:
+    def defer_answer(self, rid: Rid) -> Settle:
         transport = self.transport
 
         def settle(result: dict[str, Any] | HermesError) -> None:
@@ -518,7 +518,7 @@ class _Runtime:
 
         return settle
 
-    def afterwards(self, target: Callable[[], None]) -> None:
+    def run_after_answer(self, target: Callable[[], None]) -> None:
         waiting = _after.get()
         if waiting is None:
             target()

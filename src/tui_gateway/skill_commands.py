@@ -20,5 +20,5 @@ def usable(found: Mapping[str, Skill]) -> list[Skill]:
 
 def by_category(home: Home) -> dict[str, list[str]]:
     """Return the names of the usable skills of a home by category."""
-    names = [skill.name for skill in usable(skills.found(home))]
+    names = [skill.name for skill in usable(skills.load(home))]
     return {CATEGORY: names} if names else {}

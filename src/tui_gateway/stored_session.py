@@ -9,12 +9,12 @@ from hermes_core.errors import HermesError
 from hermes_state.ledger import lineage, sessions
 from hermes_state.values import NewSession
 from tui_gateway import info
-from tui_gateway.runtime import Live, LiveSession, Runtime
+from tui_gateway.runtime import LiveSession, Runtime, SessionState
 
 logger = logging.getLogger(__name__)
 
 
-def opening_of(session: LiveSession, live: Live) -> NewSession:
+def opening_of(session: LiveSession, live: SessionState) -> NewSession:
     """Return the session that the first message, or a title, makes."""
     fields: dict[str, Any] = {"cwd": str(live.cwd)}
     if (agent := session.get("agent")) is not None:
@@ -24,7 +24,7 @@ def opening_of(session: LiveSession, live: Live) -> NewSession:
     return NewSession(live.source, fields, live.parent_session_id, live.seed)
 
 
-def open_stored(rt: Runtime, session_id: str, live: Live) -> None:
+def open_stored(rt: Runtime, session_id: str, live: SessionState) -> None:
     """Open a stored conversation, and store that it is open again."""
     store = rt.db()
     live.conversation_id = store.read(lineage.root, session_id)
@@ -63,7 +63,7 @@ def apply_title(rt: Runtime, session: LiveSession) -> None:
         logger.warning("The title %r is tried again later", pending, exc_info=True)
 
 
-def tell_start(rt: Runtime, session: LiveSession) -> None:
+def invoke_start_hook(rt: Runtime, session: LiveSession) -> None:
     """Call `on_session_start` for a session that its title or a branch has made.
 
     The engine calls it for one that a prompt has made.

@@ -81,7 +81,7 @@ class TerminalSurface:
             stored_session.apply_title(self._rt, session)
 
     def turn_ended_elsewhere(self, turn_id: str) -> None:
-        """Do nothing: `view.tell_growth` finds what other processes have answered."""
+        """Do nothing: `view.notify_foreign_turns` finds what other processes have answered."""
 
 
 def plan_of(rt: Runtime, session: LiveSession) -> TurnPlan:
@@ -142,10 +142,10 @@ def attach(rt: Runtime, session: LiveSession) -> None:
 
 
 @contextmanager
-def held_until_answered(rt: Runtime, session: LiveSession) -> Generator[None]:
+def paused_until_answered(rt: Runtime, session: LiveSession) -> Generator[None]:
     """Begin no turn of a session inside the block, nor before the client has its answer."""
     with ExitStack() as stack:
         stack.enter_context(rt.engine().paused(rt.live(session).conversation_id, timeout_s=0))
         yield
         release = stack.pop_all().close
-    rt.afterwards(release)
+    rt.run_after_answer(release)

@@ -67,7 +67,7 @@ def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
     return value
 
 
-class _Pieces:
+class _JoinedDeltas:
     """Events of one kind that follow each other, as one event."""
 
     __slots__ = ("key", "params", "size", "texts")
@@ -91,7 +91,7 @@ def _joins(frame: Frame) -> object:
     return params["type"], params["session_id"], params["payload"].get("tool_id")
 
 
-class Queued:
+class QueuedTransport:
     """Writes from a thread of its own, so that whoever has something to say need not wait."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Queued:
         self._on_gone = on_gone
         self._ending = ending
         self._limit = limit_bytes
-        self._queue: deque[bytes | _Pieces] = deque()
+        self._queue: deque[bytes | _JoinedDeltas] = deque()
         self._size = 0
         self._news = threading.Condition()
         self._is_sending = False
@@ -137,8 +137,8 @@ class Queued:
 
     def _join(self, key: object, params: Frame) -> int:
         last = self._queue[-1] if self._queue else None
-        if not isinstance(last, _Pieces) or last.key != key:
-            last = _Pieces(key, params)
+        if not isinstance(last, _JoinedDeltas) or last.key != key:
+            last = _JoinedDeltas(key, params)
             self._queue.append(last)
         text = str(params["payload"]["text"])
         last.texts.append(text)
@@ -184,7 +184,7 @@ class Queued:
                 self._give_up(str(error))
                 return
 
-    def _send_all(self, waiting: list[bytes | _Pieces]) -> None:
+    def _send_all(self, waiting: list[bytes | _JoinedDeltas]) -> None:
         """Send what was waiting, lines together; it counts as queued until it is sent."""
         frames = [item if isinstance(item, bytes) else item.encoded() for item in waiting]
         if self._ending:
@@ -198,7 +198,7 @@ class Queued:
             )
 
 
-class Descriptor:
+class DescriptorWriter:
     """Bytes into a pipe or a file."""
 
     def __init__(self, descriptor: int) -> None:
@@ -219,7 +219,7 @@ class Descriptor:
             os.close(self._descriptor)
 
 
-class Lines:
+class LineReader:
     """Lines out of a pipe or a file; None stands for one that was too long and has been left out.
 
     It reads the descriptor itself: a thread that waits inside a file object of Python's keeps the
@@ -259,7 +259,7 @@ class Lines:
                 return b""
 
 
-class Memory:
+class MemoryTransport:
     """A client inside the process, which keeps what it is sent; for tests and for embedding."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ def request(rt: Runtime, session: LiveSession, ordinal: int) -> int:
     )
 
 
-def submit_instead(
+def resubmit(
     rt: Runtime,
     session: LiveSession,
     content: Any,  # noqa: ANN401 -- text or parts
@@ -88,7 +88,7 @@ def _follow(rt: Runtime, session: LiveSession, transcript: list[Row]) -> None:
             session["history"] = agent._session_messages = transcript
     rt.live(session).rewinds = info.rewinds_of(rt.db(), info.key_of(session))
     info.estimate(rt, session)
-    info.tell_change(rt, session, "undo")
+    info.notify_changed(rt, session, "undo")
 
 
 def _number(message: Row) -> int:

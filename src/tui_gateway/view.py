@@ -24,7 +24,7 @@ _deciding: WeakValueDictionary[str, Lock] = WeakValueDictionary()
 _choosing = Lock()
 
 
-def deciding(store: Store, key: str) -> AbstractContextManager[bool]:
+def opening_lock(store: Store, key: str) -> AbstractContextManager[bool]:
     """Held while it is found out whether a conversation is open and what follows from that is done, so
     that it is opened once, and not deleted while it is being opened. Others do not wait for it.
     """
@@ -58,7 +58,7 @@ def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = 
     session, store = rt.session(sid), rt.db()
     surface.attach(rt, session)
     live, key = rt.live(session), info.key_of(session)
-    clients.watch(live, rt.transport)
+    clients.subscribe(live, rt.transport)
     events, reported = _position(rt, session, after)
     row = store.read(sessions.find, store.read(lineage.tip, key))
     messages, inflight = list[Row](), None
@@ -70,7 +70,7 @@ def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = 
     description = info.describe(rt, session)
     if row is not None:  # known before there is an agent
         description |= {"title": row["title"] or "", "usage": info.usage(rt, session)}
-    rt.afterwards(lambda: _ask_again(rt, sid, session))
+    rt.run_after_answer(lambda: _ask_again(rt, sid, session))
     return {
         "session_id": sid,
         "session_key": key,
@@ -109,7 +109,7 @@ def _position(
     return Resumption(log.id, seq, replayed), reported
 
 
-def tell_growth(rt: Runtime, sid: str, session: LiveSession) -> bool:
+def notify_foreign_turns(rt: Runtime, sid: str, session: LiveSession) -> bool:
     """Tell the clients of a session that nothing runs in when another process has answered in its
     conversation; returns whether one has.
     """
@@ -170,10 +170,10 @@ def transcript(
     following = (
         store.read(message_ledger.page, key, before_id + 1, 1) if before_id is not None else []
     )
-    return _ended(store, _led_up_to(store, key, found), following)
+    return _ended(store, _with_calling_step(store, key, found), following)
 
 
-def _led_up_to(store: Store, key: str, messages: list[Row]) -> list[Row]:
+def _with_calling_step(store: Store, key: str, messages: list[Row]) -> list[Row]:
     """Add their calls to results at the top of a page, whose step is on the page before."""
     if messages and messages[0]["role"] == "tool":
         earlier = store.read(message_ledger.page, key, messages[0]["id"], PAGE)

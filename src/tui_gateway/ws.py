@@ -29,7 +29,7 @@ from hermes_core.errors import UsageError
 from hermes_core.locks import LockFile, LockHeldError
 from hermes_core.paths import make_folder
 from tui_gateway import protocol, server
-from tui_gateway.transport import MAX_LINE_BYTES, MAX_QUEUED_BYTES, Queued, Transport
+from tui_gateway.transport import MAX_LINE_BYTES, MAX_QUEUED_BYTES, QueuedTransport, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def token_file() -> Path:
     return config.home().root / "tui_gateway.json"
 
 
-def tell_program(address: Address, file: Path) -> None:
+def print_greeting(address: Address, file: Path) -> None:
     """Greet the program that started the server, in the protocol's own words."""
     line = msgspec.json.encode(protocol.ready(url=address.url, token_file=str(file)))
     os.write(1, line + b"\n")
@@ -76,7 +76,7 @@ def open_service(arguments: Sequence[str]) -> "Service":
     return Service(options.port, options.token_file or token_file())
 
 
-class _Claim:
+class _AddressFile:
     """The file with the address, locked by the server that it tells of for as long as that lives."""
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +120,7 @@ class Service:
         file: Path,
         *,
         limit_bytes: int = MAX_QUEUED_BYTES,
-        tell: Tell = tell_program,
+        tell: Tell = print_greeting,
     ) -> None:
         """`file` gets the address; `limit_bytes` may wait for a client before it is dropped.
 
@@ -130,7 +130,7 @@ class Service:
         self._tell = tell
         self._token = secrets.token_urlsafe(32)
         hidden.register({"token of the websocket": self._token})
-        self._claim = _Claim(file)
+        self._claim = _AddressFile(file)
         self._server = self._listen(port)
         self.port: int = self._server.socket.getsockname()[1]
         self.address = Address(f"ws://{HOST}:{self.port}/", self._token, os.getpid())
@@ -140,7 +140,7 @@ class Service:
     def _listen(self, port: int) -> Server:
         try:
             return serve(
-                self._attend,
+                self._serve_client,
                 HOST,
                 port,
                 process_request=self._admit,
@@ -184,7 +184,7 @@ class Service:
             return connection.respond(HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.\n")
         return None
 
-    def _attend(self, connection: ServerConnection) -> None:
+    def _serve_client(self, connection: ServerConnection) -> None:
         """Serve one client until it goes away. The boundary of a client."""
 
         def send(data: bytes) -> None:
@@ -200,7 +200,7 @@ class Service:
             logger.info("Dropped a client: %s", reason)
             _cut(connection)
 
-        transport = Queued(send, give_up, ending=b"", limit_bytes=self._limit_bytes)
+        transport = QueuedTransport(send, give_up, ending=b"", limit_bytes=self._limit_bytes)
         transport.write(protocol.ready())
         try:
             for message in connection:
@@ -210,17 +210,17 @@ class Service:
         except Exception:
             logger.exception("a client broke its connection; the others go on")
         finally:
-            self._let_go(transport)
+            self._disconnect(transport)
 
-    def _let_go(self, transport: Transport) -> None:
-        assert isinstance(transport, Queued)
+    def _disconnect(self, transport: Transport) -> None:
+        assert isinstance(transport, QueuedTransport)
         transport.close()
         server.detach(transport, clock.now())
 
     def _reap(self) -> None:
         while not self._is_over.wait(_REAP_EVERY_S):
             self._cut_stalled()
-            for sid in server.reap(clock.now(), REAP_AFTER_S):
+            for sid in server.end_abandoned(clock.now(), REAP_AFTER_S):
                 logger.info("session %s has had no client for a while; ended", sid)
 
     def _cut_stalled(self) -> None:

@@ -199,7 +199,7 @@ class Watched(Host):
 
 def run_in(sandbox: Watched, chat: Chat) -> list[bool]:
     """Run a turn in a sandbox; for each job that was started, whether it was confined."""
-    chat.agent.bench.processes.sandbox = sandbox
+    chat.agent.tool_context.processes.sandbox = sandbox
     chat.say()
     return [permit.is_confined for permit in sandbox.permits]
 
@@ -219,7 +219,7 @@ def test_a_script_that_changes_after_the_gate_stays_in_the_sandbox(
     make_chat: MakeChat, tool: Tool, arguments: dict[str, str], name: str
 ) -> None:
     chat = make_chat([call(tool.name, **arguments), "ok"], [tool])
-    script = chat.agent.bench.workspace / name
+    script = chat.agent.tool_context.workspace / name
     script.write_text("echo harmless\n")
     record = chat.agent.sink
 
@@ -268,7 +268,7 @@ def test_an_imported_conversation_does_not_choose_its_workspace(
     outside = call("write_file", path="/proc/hermes/victim.txt", content="x")
     chat = make_chat([outside, "ok"], tools, session_id="s")
     chat.say()
-    assert chat.agent.bench.workspace == tmp_path / "work"
+    assert chat.agent.tool_context.workspace == tmp_path / "work"
     assert "No one can allow this here" in chat.transcript()[2][1]
     assert "wherever" not in str(chat.model.requests)
 

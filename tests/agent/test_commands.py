@@ -45,7 +45,7 @@ class Surface:
     stop: Stop = field(default_factory=Stop)
     sent: list[Any] = field(default_factory=list[Any])
     has_left: bool = False
-    beside: Sequence[str] = ()
+    background_sessions: Sequence[str] = ()
     permissions: Permissions | None = None
     plugins: Mapping[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
     skills: Mapping[str, Skill] = field(default_factory=dict[str, Skill])

@@ -359,7 +359,7 @@ def test_a_tool_that_hears_the_stop_hands_in_what_it_has(make_chat: MakeChat) ->
 
     def listen(_args: Args, call_: Call) -> str:
         heard = threading.Event()
-        with call_.stop.undoing(heard.set):
+        with call_.stop.callback(heard.set):
             inside.set()
             assert heard.wait(TIMEOUT_S)
         return "half of it"
@@ -376,7 +376,7 @@ def test_a_tool_that_hears_the_stop_hands_in_what_it_has(make_chat: MakeChat) ->
 def test_a_tool_that_overruns_its_time_is_left_behind(make_chat: MakeChat) -> None:
     def hang(_args: Args, call_: Call) -> str:
         heard = threading.Event()
-        with call_.stop.undoing(heard.set):
+        with call_.stop.callback(heard.set):
             heard.wait(TIMEOUT_S)
         return "timed out, but tidy"
 

@@ -69,7 +69,7 @@ def test_a_secret_does_not_reach_a_model_server_even_when_it_was_stored_before(
         settings = Settings(model=ModelSettings(name="scripted", provider="openai"))
         keys = {"OPENAI_API_KEY": "sk-another-key", "OPENAI_BASE_URL": server.openai_url}
         chat = make_chat([])
-        secrets.forget()
+        secrets.clear()
         chat.store.create_session("old", "cli")
         chat.store.append_message("old", "user", f"once upon a {SECRET}")
         secrets.register({"DEPLOY_TOKEN": SECRET})
@@ -170,7 +170,7 @@ def test_a_command_of_the_model_does_not_see_our_secrets(
 ) -> None:
     monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
     chat = make_chat([])
-    assert "DEPLOY_TOKEN" not in chat.agent.bench.environment
+    assert "DEPLOY_TOKEN" not in chat.agent.tool_context.environment
 
 
 @pytest.mark.parametrize(

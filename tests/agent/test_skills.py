@@ -40,13 +40,13 @@ def forget_warnings() -> Iterator[None]:
 
 
 def test_a_home_without_skills_has_none(home: Home) -> None:
-    assert skills.shelf(home) == ({}, [])
+    assert skills.load_all(home) == ({}, [])
 
 
 def test_a_skill_is_known_by_its_front_matter_or_by_its_folder(home: Home) -> None:
     write(home, "review", REVIEW)
     write(home, "Über_Setzen", "# Translate\n\nInto English.\n")
-    found = skills.found(home)
+    found = skills.load(home)
     assert list(found) == ["code-review", "uber-setzen"]
     review = found["code-review"]
     assert review.description == "Looks at a change with fresh eyes."
@@ -70,18 +70,18 @@ def test_a_name_becomes_a_command_that_every_surface_can_type(name: str, expecte
 
 def test_what_changes_on_the_disk_counts_at_once(home: Home) -> None:
     write(home, "review", "Read it once.")
-    assert skills.found(home)["review"].instructions == "Read it once."
+    assert skills.load(home)["review"].instructions == "Read it once."
     write(home, "review", "Read it often.")
     write(home, "other", "Do something else.")
-    assert skills.found(home)["review"].instructions == "Read it often."
-    assert "other" in skills.found(home)
+    assert skills.load(home)["review"].instructions == "Read it often."
+    assert "other" in skills.load(home)
     (home.skills / "review" / skills.FILE).unlink()
-    assert list(skills.found(home)) == ["other"]
+    assert list(skills.load(home)) == ["other"]
 
 
 def test_a_file_that_has_not_changed_is_not_read_again(home: Home) -> None:
     write(home, "review", "Read it once.")
-    assert skills.found(home)["review"] is skills.found(home)["review"]
+    assert skills.load(home)["review"] is skills.load(home)["review"]
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_a_broken_skill_is_left_out_with_one_warning_that_names_file_and_fix(
     write(home, "broken", text)
     write(home, "fine", "Do it.")
     with caplog.at_level(logging.WARNING):
-        assert list(skills.found(home)) == ["fine"]
-        skills.found(home)
+        assert list(skills.load(home)) == ["fine"]
+        skills.load(home)
     (record,) = caplog.records
     assert reason in record.message
     assert str(home.skills / "broken" / skills.FILE) in record.message
-    (error,) = skills.shelf(home).broken
+    (error,) = skills.load_all(home).broken
     assert error.fix
 
 
@@ -115,7 +115,7 @@ def test_a_folder_without_a_file_and_two_of_one_name_are_told_of(home: Home) -> 
     (home.skills / "empty").mkdir()
     (home.skills / ".git").mkdir()
     (home.skills / "README.md").write_text("no skill")
-    found, broken = skills.shelf(home)
+    found, broken = skills.load_all(home)
     assert found["same"].instructions == "One."
     told = sorted(str(error) for error in broken)
     assert "empty has no SKILL.md" in told[0]
@@ -127,21 +127,21 @@ def test_what_cannot_be_read_harms_nobody_and_is_not_waited_for(home: Home) -> N
     (home.skills / "pipe").mkdir(parents=True)
     os.mkfifo(home.skills / "pipe" / skills.FILE)
     (home.skills / "loop").symlink_to("loop")
-    (error,) = skills.shelf(home).broken
+    (error,) = skills.load_all(home).broken
     assert "is not a file" in str(error)
     for one in (home.skills / "pipe" / skills.FILE, home.skills / "loop"):
         one.unlink()
     (home.skills / "pipe").rmdir()
     home.skills.rmdir()
     home.skills.write_text("a file")
-    assert "cannot be read" in str(skills.shelf(home).broken[0])
+    assert "cannot be read" in str(skills.load_all(home).broken[0])
 
 
 def test_a_new_skill_works_and_is_private_and_overwrites_none(home: Home) -> None:
     path = skills.create(home, "My Plan")
     assert path == home.skills / "my-plan" / skills.FILE
     assert path.stat().st_mode & 0o777 == 0o600
-    assert "my-plan" in skills.found(home)
+    assert "my-plan" in skills.load(home)
     with pytest.raises(UsageError, match="already"):
         skills.create(home, "my_plan")
     with pytest.raises(UsageError, match="not a valid name"):
@@ -155,7 +155,7 @@ def test_a_new_skill_works_and_is_private_and_overwrites_none(home: Home) -> Non
 def surface(home: Home, make_chat: MakeChat) -> Surface:
     write(home, "review", REVIEW)
     write(home, "new", "Would hide the built-in command.")
-    return Surface(make_chat(["Fine."]), make_chat, skills=skills.found(home))
+    return Surface(make_chat(["Fine."]), make_chat, skills=skills.load(home))
 
 
 def test_a_skill_says_its_name_the_words_and_then_its_instructions(surface: Surface) -> None:

@@ -164,7 +164,7 @@ def test_an_interrupted_conversation_is_listed_and_an_open_one_is_not(
     recovery: Recovery, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recovery.start("open")
-    with clock.reading(lambda: 1_000_000_000.0):
+    with clock.replaced(lambda: 1_000_000_000.0):
         recovery.end("cut", completed=False)
     assert cut_off(capsys) == {"cut": "interrupted"}
     assert root.run(["recovery"]) == 0

@@ -261,9 +261,9 @@ def test_an_answer_is_a_copy_that_can_be_stored() -> None:
 def test_a_refusal_wins_over_every_change_and_of_several_changes_the_first_counts() -> None:
     first, second = ({"action": "change", "arguments": {"n": n}} for n in (1, 2))
     block = {"action": "block", "message": "no"}
-    assert hook_answers.decisive([]) is None
-    assert hook_answers.decisive([first, second]) is first
-    assert hook_answers.decisive([first, second, block]) is block
+    assert hook_answers.first_refusal_or_answer([]) is None
+    assert hook_answers.first_refusal_or_answer([first, second]) is first
+    assert hook_answers.first_refusal_or_answer([first, second, block]) is block
 
 
 def test_calling_a_hook_that_does_not_exist_is_a_mistake_of_the_caller() -> None:

@@ -274,8 +274,8 @@ def test_rename_gives_a_title_and_refuses_one_that_is_taken(talk: SessionDB, she
 def test_delete_needs_a_yes(talk: SessionDB, home: Home, shell: Shell) -> None:
     folder = make_folder(home.attachments)
     kept = [
-        attachments.place(home, "20261101_100000_aaaaaa", 1, "a.txt"),
-        attachments.place(home, "20261102_100000_bbbbbb", 1, "b.txt"),
+        attachments.path_of(home, "20261101_100000_aaaaaa", 1, "a.txt"),
+        attachments.path_of(home, "20261102_100000_bbbbbb", 1, "b.txt"),
     ]
     for path in kept:
         path.write_text("x")
@@ -317,7 +317,7 @@ def test_deleting_a_conversation_takes_no_file_of_another_and_none_outside(
     make_folder(home.attachments)
     for id_ in ("work", "work_2", "../../report", "/report"):
         store.create_session(id_, "cli")
-        attachments.place(home, id_, 1, "a.txt").write_text("x")
+        attachments.path_of(home, id_, 1, "a.txt").write_text("x")
     shell.run("sessions delete --yes -- work ../../report /report")
     assert outside.exists()
     assert [path.name for path in home.attachments.iterdir()] == ["work_2.1_a.txt"]
@@ -354,7 +354,7 @@ def test_what_was_kept_for_undone_continuations_and_delegates_goes_with_the_conv
     store: SessionDB, home: Home, shell: Shell, line: str
 ) -> None:
     make_folder(home.attachments)
-    with clock.reading(lambda: clock.time.time() - 40 * DAY):
+    with clock.replaced(lambda: clock.time.time() - 40 * DAY):
         store.create_session("a", "cli")
         store.append_message("a", "user", "look at this")
         store.write(
@@ -366,7 +366,7 @@ def test_what_was_kept_for_undone_continuations_and_delegates_goes_with_the_conv
         )
         store.end_session("a", "cli_close")
     for id_ in ("a", "undone", "helper", "other"):
-        attachments.place(home, id_, 1, "a.txt").write_text("x")
+        attachments.path_of(home, id_, 1, "a.txt").write_text("x")
     shell.run(f"sessions {line}")
     assert [path.name for path in home.attachments.iterdir()] == ["other.1_a.txt"]
 
@@ -375,11 +375,11 @@ def test_what_was_kept_for_a_pruned_conversation_goes_with_it(
     store: SessionDB, home: Home, shell: Shell
 ) -> None:
     make_folder(home.attachments)
-    with clock.reading(lambda: clock.time.time() - 40 * DAY):
+    with clock.replaced(lambda: clock.time.time() - 40 * DAY):
         store.create_session("old", "cli")
         store.append_message("old", "user", "look at this")
         store.end_session("old", "cli_close")
-    attachments.place(home, "old", 1, "a.txt").write_text("x")
+    attachments.path_of(home, "old", 1, "a.txt").write_text("x")
     shell.run("sessions prune --older-than 30 --yes")
     assert list(home.attachments.iterdir()) == []
 
@@ -388,10 +388,10 @@ def test_what_was_kept_for_a_session_that_ended_without_a_word_goes_with_it(
     store: SessionDB, home: Home, shell: Shell
 ) -> None:
     make_folder(home.attachments)
-    with clock.reading(lambda: clock.time.time() - 2 * DAY):
+    with clock.replaced(lambda: clock.time.time() - 2 * DAY):
         for id_ in ("ghost", "open"):
             store.create_session(id_, "tui")
-            attachments.place(home, id_, 1, "a.txt").write_text("x")
+            attachments.path_of(home, id_, 1, "a.txt").write_text("x")
         store.end_session("ghost", "tui_close")
     assert shell.json("sessions prune --yes")["ghosts"] == 1
     assert [path.name for path in home.attachments.iterdir()] == ["open.1_a.txt"]
@@ -403,10 +403,10 @@ def test_a_file_goes_with_the_last_message_that_names_it(
 ) -> None:
     folder = make_folder(home.attachments)
     alone, shared, listed = (folder / f"{digit * 32}.png" for digit in "abc")
-    own, taken_along = (attachments.place(home, "a", number, "x.txt") for number in (1, 2))
+    own, taken_along = (attachments.path_of(home, "a", number, "x.txt") for number in (1, 2))
     for path in (alone, shared, listed, own, taken_along):
         path.write_text("x")
-    with clock.reading(lambda: clock.time.time() - 40 * DAY):
+    with clock.replaced(lambda: clock.time.time() - 40 * DAY):
         store.create_session("a", "telegram")
         store.append_message("a", "user", f"[Attached image: {taken_along}]")
         store.write(lineage.branch, "a", child_id="b")
@@ -425,7 +425,7 @@ def test_a_file_that_a_branch_took_along_goes_with_the_branch(
     store: SessionDB, home: Home, shell: Shell
 ) -> None:
     make_folder(home.attachments)
-    path = attachments.place(home, "a", 1, "x.txt")
+    path = attachments.path_of(home, "a", 1, "x.txt")
     path.write_text("x")
     store.create_session("a", "tui")
     store.append_message("a", "user", f"[Attached file: {path}]")
@@ -443,7 +443,7 @@ def test_what_was_sent_goes_also_when_who_deletes_is_interrupted(
     store: SessionDB, home: Home
 ) -> None:
     make_folder(home.attachments)
-    gone, left = (attachments.place(home, name, 1, "x.txt") for name in ("gone", "left"))
+    gone, left = (attachments.path_of(home, name, 1, "x.txt") for name in ("gone", "left"))
     for path, name in ((gone, "gone"), (left, "left")):
         path.write_text("x")
         store.create_session(name, "tui")
@@ -501,7 +501,7 @@ def test_a_title_is_found_as_it_was_typed(store: SessionDB, shell: Shell) -> Non
 
 
 def test_prune_says_what_would_go_and_then_takes_it(store: SessionDB, shell: Shell) -> None:
-    with clock.reading(lambda: clock.time.time() - 40 * DAY):
+    with clock.replaced(lambda: clock.time.time() - 40 * DAY):
         store.create_session("old", "cli")
         store.append_message("old", "user", "long ago")
         store.end_session("old", "cli_close")

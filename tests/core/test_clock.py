@@ -23,9 +23,9 @@ def test_every_number_has_a_date_in_every_zone(seconds: float, year: int) -> Non
 
 
 def test_another_clock_holds_for_a_block_and_no_longer_even_after_an_error() -> None:
-    with pytest.raises(RuntimeError), clock.reading(lambda: 42.0):
+    with pytest.raises(RuntimeError), clock.replaced(lambda: 42.0):
         assert clock.now() == 42.0
-        with clock.reading(lambda: 43.0):
+        with clock.replaced(lambda: 43.0):
             assert clock.now() == 43.0
         assert clock.now() == 42.0
         raise RuntimeError

@@ -104,14 +104,14 @@ def test_a_record_is_one_line_of_json_with_its_fields_and_its_traceback(tmp_path
     assert said["message"] == "broke\noff"
     assert {name: said[name] for name in fields} == fields | {"place": str(tmp_path)}
     assert said["traceback"].startswith("Traceback") and said["traceback"].endswith("lines")
-    shown = log.readable(line)
+    shown = log.format_line(line)
     assert " ERROR x: broke\noff (chat=7 seconds=1.5 is_new=True" in shown
     assert shown.endswith("ValueError: two\nlines")
 
 
 @pytest.mark.parametrize("line", ["an old line", '{"time": 3}', "{}", "[]", '{"time": "x"}', ""])
 def test_what_is_no_record_is_read_as_it_is(line: str) -> None:
-    assert log.readable(line) == line
+    assert log.format_line(line) == line
 
 
 def test_what_people_are_shown_goes_to_the_standard_error_as_well(

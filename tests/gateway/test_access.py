@@ -180,7 +180,7 @@ class Surface:
     permissions: Permissions
     is_running: bool = False
     stop: Stop = field(default_factory=Stop)
-    beside: tuple[str, ...] = ()
+    background_sessions: tuple[str, ...] = ()
     opened: list[str | None] = field(default_factory=list[str | None])
     plugins: dict[str, PluginCommand] = field(default_factory=dict[str, PluginCommand])
     skills: dict[str, Skill] = field(default_factory=dict[str, Skill])
@@ -345,7 +345,7 @@ def _search(surface: Surface, **args: Any) -> str:
         id="c",
         session_id=surface.agent.session_id,
         turn_id="t",
-        bench=surface.agent.bench,
+        bench=surface.agent.tool_context,
         stop=Stop(),
         permit=Permit._for_tests(),
         progress=lambda _text: None,

@@ -133,17 +133,17 @@ class _Post:
             await asyncio.sleep(0)
 
     def _run(self, job: Callable[[], Awaitable[None]]) -> None:
-        with clock.reading(lambda: self.now):
+        with clock.replaced(lambda: self.now):
             asyncio.run(job())  # type: ignore[arg-type]
 
     def put(self, *texts: str, chat: str = "c", **more: str | None) -> list[int]:
-        with clock.reading(lambda: self.now):
+        with clock.replaced(lambda: self.now):
             pieces = [OutboundPart("fickle", chat, text, **more) for text in texts]  # type: ignore[arg-type]
             return self.store.write(outbox.add, pieces)
 
     def reply(self, *texts: str) -> None:
         """A turn that ends with a reply of so many pieces."""
-        with clock.reading(lambda: self.now):
+        with clock.replaced(lambda: self.now):
             self.store.create_session("s", "fickle")
             turn = self.store.write(turns.accept, "s", {"role": "user", "content": "x"}).turn_id
             self.store.write(turns.start, turn)
@@ -194,7 +194,7 @@ def test_a_piece_that_was_sent_since_it_was_looked_for_is_not_sent_again(
 ) -> None:
     post = _Post(store, resend)
     post.put("one")
-    with clock.reading(lambda: post.now):
+    with clock.replaced(lambda: post.now):
         (stale,) = store.read(outbox.due, platform="fickle")
     post.rounds(1)
     asyncio.run(post.delivery._send(stale, post.adapter))
@@ -377,7 +377,7 @@ def test_a_crash_does_not_forget_how_many_answers_were_lost_and_is_not_counted_i
     (piece,) = post.put("one")
     post.adapter.next.extend([_failed("unsure")] * 3)
     post.rounds(3)
-    with clock.reading(lambda: post.now):
+    with clock.replaced(lambda: post.now):
         store.write(outbox.begin, piece)
     post.adapter.next.append(_failed("network"))
     post.after_a_crash()
@@ -480,7 +480,7 @@ def test_a_platform_that_was_off_for_days_still_gets_what_is_for_it(store: Sessi
 
 def test_what_waits_for_a_platform_that_is_off_holds_up_no_other(store: SessionDB) -> None:
     post = _Post(store)
-    with clock.reading(lambda: post.now - 1):
+    with clock.replaced(lambda: post.now - 1):
         store.write(outbox.add, [OutboundPart("off", f"c{number}", "x") for number in range(700)])
     post.put("ours")
     post.rounds()
@@ -623,7 +623,7 @@ def test_what_is_put_off_is_sent_when_its_time_has_come(live: _Live) -> None:
 def test_what_may_have_arrived_since_it_was_looked_for_is_marked(store: SessionDB) -> None:
     post = _Post(store, "marked")
     (piece,) = post.put("one")
-    with clock.reading(lambda: post.now):
+    with clock.replaced(lambda: post.now):
         (stale,) = store.read(outbox.due, platform="fickle")
         store.write(outbox.begin, piece)
         store.write(outbox.retry, piece, UNSURE, post.now)
@@ -636,7 +636,7 @@ def test_what_may_have_arrived_since_it_was_looked_for_is_marked(store: SessionD
 
 def _with_draft(post: _Post, message_id: str | None, **more: str | None) -> None:
     """A turn whose reply is in the outbox, and whose draft is known under this id."""
-    with clock.reading(lambda: post.now):
+    with clock.replaced(lambda: post.now):
         post.store.create_session("s", "fickle")
         turn = post.store.write(turns.accept, "s", {"role": "user", "content": "x"}).turn_id
         post.store.write(turns.start, turn)

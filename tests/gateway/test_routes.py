@@ -402,9 +402,9 @@ def test_a_policy_resets_at_its_edge(
     db: SessionDB, home: Home, policy: SessionResetPolicy, later: timedelta, reason: str | None
 ) -> None:
     routes = _routes(db, home, default_reset_policy=policy)
-    with clock.reading(lambda: _NOON):
+    with clock.replaced(lambda: _NOON):
         old = routes.get_or_create_session(_source())
-    with clock.reading(lambda: _NOON + later.total_seconds()):
+    with clock.replaced(lambda: _NOON + later.total_seconds()):
         assert routes._is_session_expired(old) == (reason is not None)
         new = routes.get_or_create_session(_source())
     assert new.auto_reset_reason == reason
@@ -430,9 +430,9 @@ def test_a_conversation_with_running_processes_does_not_start_afresh(
         sessions_dir=home.sessions, default_reset_policy=SessionResetPolicy("idle")
     )
     routes = SessionStore(home.sessions, config, lambda _key: busy[0], db=db)
-    with clock.reading(lambda: _NOON):
+    with clock.replaced(lambda: _NOON):
         entry = routes.get_or_create_session(_source())
-    with clock.reading(lambda: _NOON + 3 * 86400):
+    with clock.replaced(lambda: _NOON + 3 * 86400):
         assert not routes._is_session_expired(entry)
         busy[0] = False
         assert routes._is_session_expired(entry)
@@ -464,10 +464,10 @@ def _after_three_months(db: SessionDB, home: Home, policy: SessionResetPolicy) -
     """The conversations of a chat before its route was forgotten, and afterwards."""
     config = GatewayConfig(sessions_dir=home.sessions, default_reset_policy=policy)
     routes = SessionStore(home.sessions, config, db=db)
-    with clock.reading(lambda: _NOON):
+    with clock.replaced(lambda: _NOON):
         before = routes.get_or_create_session(_source())
         db.create_session(before.session_id, "telegram", session_key=before.session_key)
-    with clock.reading(lambda: _NOON + 91 * 86400):
+    with clock.replaced(lambda: _NOON + 91 * 86400):
         assert routes.prune_old_entries(90) == 1
         after = routes.get_or_create_session(_source())
         assert db.read(route_ledger.keys_of, after.session_id) == {before.session_key}
@@ -499,13 +499,13 @@ def test_a_conversation_that_was_left_is_not_taken_up_by_itself(db: SessionDB, h
 def test_only_silent_chats_are_forgotten(db: SessionDB, home: Home) -> None:
     config = GatewayConfig(sessions_dir=home.sessions)
     routes = SessionStore(home.sessions, config, lambda key: key.endswith("busy"), db=db)
-    with clock.reading(lambda: _NOON):
+    with clock.replaced(lambda: _NOON):
         entries = {
             name: routes.get_or_create_session(_source(chat_id=name))
             for name in ("old", "suspended", "busy")
         }
         routes.suspend_session(entries["suspended"].session_key)
-    with clock.reading(lambda: _NOON + 91 * 86400):
+    with clock.replaced(lambda: _NOON + 91 * 86400):
         routes.get_or_create_session(_source(chat_id="young"))
         assert routes.prune_old_entries(0) == 0
         assert routes.prune_old_entries(90) == 1

@@ -21,7 +21,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import lineage
 from hermes_state.ledger import turns as turn_ledger
 from tui_gateway import server
-from tui_gateway.transport import Memory
+from tui_gateway.transport import MemoryTransport
 
 TIMEOUT_S = 30.0
 """A process on a busy machine takes its time to start."""
@@ -157,7 +157,7 @@ class Inside(Client):
         server.receive(data, self.transport)
 
 
-class _Ear(Memory):
+class _Ear(MemoryTransport):
     def __init__(self, hear: Callable[[Json], None]) -> None:
         super().__init__()
         self._hear = hear

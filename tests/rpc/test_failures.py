@@ -42,7 +42,7 @@ def test_what_the_system_says_no_to_is_told_with_what_to_do(
             client.call("prompt.submit", session_id=sid, text="hello")
     assert refused.value.data["fix"] == "Make room on the disk."
     assert client.say(sid)["text"] == "hi"
-    assert len(server._resources.presence.own) == 1, "others see that it is open"
+    assert len(server._resources.presence.open_here) == 1, "others see that it is open"
 
 
 def test_a_conversation_that_cannot_be_opened_is_not_open(

@@ -50,7 +50,7 @@ def ended(store: SessionDB, name: str) -> str | None:
 
 
 def left_behind(presence: Presence) -> set[str]:
-    with presence.left_behind() as left:
+    with presence.orphaned() as left:
         return left
 
 
@@ -63,7 +63,7 @@ def test_what_cannot_be_told_is_not_open_until_it_can(
         full.setattr(os, "pwrite", _disk_full)
         with pytest.raises(OSError, match="space"):
             ours.add("second")
-        assert ours.own == {"first"}
+        assert ours.open_here == {"first"}
     ours.add("second")
     assert theirs.elsewhere() == {"first", "second"}
 
@@ -86,12 +86,12 @@ def test_others_see_what_is_open_until_the_process_is_gone(folder: Path) -> None
         child.kill()
         child.wait(TIMEOUT_S)
     assert ours.elsewhere() == set()
-    with contextlib.suppress(OSError), ours.left_behind() as left:
+    with contextlib.suppress(OSError), ours.orphaned() as left:
         assert left == {"theirs", "there"}
         raise OSError
     assert left_behind(ours) == {"theirs", "there"}, "nobody has dealt with them"
     assert left_behind(ours) == set()
-    assert ours.own == {"ours"}
+    assert ours.open_here == {"ours"}
 
 
 def test_what_is_closed_is_not_open_any_more_and_files_are_private(folder: Path) -> None:

@@ -663,7 +663,7 @@ def test_who_opens_a_conversation_that_is_being_ended_finds_it_after_its_end(
     closing.join()
     opened = client.answer(number)
     assert world.row(key)["end_reason"] is None, "it is open again"
-    assert key in server._resources.presence.own
+    assert key in server._resources.presence.open_here
     assert client.say(opened["session_id"], "go on")["text"] == "two"
 
 

@@ -195,7 +195,7 @@ def test_what_another_process_said_is_told_once_when_nothing_runs(
     model.add("one", "two")
     client.say(sid)
     client.event("session.info", running=False)
-    server.look_at_others()
+    server.report_foreign_answers()
     assert client.events("session.changed") == [], "of what is said here it is told by events"
     with world.store() as store:
         theirs = store.write(turns.accept, key, {"role": "user", "content": "from elsewhere"})
@@ -204,12 +204,12 @@ def test_what_another_process_said_is_told_once_when_nothing_runs(
         store.write(turns.finish, theirs.turn_id, "answered", message=answer)
     client.say(sid, "again")
     client.event("session.info", running=False)
-    server.look_at_others()
-    server.look_at_others()
+    server.report_foreign_answers()
+    server.report_foreign_answers()
     assert [one["reason"] for one in client.events("session.changed")] == ["elsewhere"]
     shown = client.call("session.activate", session_id=sid)["messages"]
     assert [one["text"] for one in shown][2:4] == ["from elsewhere", "answered there"]
-    server.look_at_others()
+    server.report_foreign_answers()
     assert len(client.events("session.changed")) == 1
 
 
@@ -224,12 +224,12 @@ def test_what_another_process_took_back_is_told_and_what_is_taken_back_here_is_n
     client.event("session.info", running=False)
     client.call("session.activate", session_id=sid)
     client.call("session.undo", session_id=sid)
-    server.look_at_others()
+    server.report_foreign_answers()
     assert client.events("session.changed") == []
     with world.store() as store:
         *_, last, _ = store.get_messages_as_conversation(key)
         store.write(messages.rewind, key, last["id"])
-    server.look_at_others()
+    server.report_foreign_answers()
     assert [one["reason"] for one in client.events("session.changed")] == ["elsewhere"]
 
 

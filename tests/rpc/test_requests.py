@@ -13,7 +13,7 @@ from hermes_protocol.errors import CODES
 from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError
 from tui_gateway import methods, server
 from tui_gateway.pool import Pool
-from tui_gateway.transport import Memory
+from tui_gateway.transport import MemoryTransport
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_half_characters_do_no_harm(client: Inside) -> None:
     client.send(b'{"id": 9, "method": "session.create", "params": {"title": "a \\ud83d b"}}')
     sid = client.answer(9)["session_id"]
     assert client.call("session.title", session_id=sid)["title"] == "a ? b"
-    memory = Memory()
+    memory = MemoryTransport()
     memory.write({"text": "half \ud83d", "list": ["\udc00"], "key": {"\udc00": 1}})
     assert memory.frames[0]["text"] == "half ?"
 

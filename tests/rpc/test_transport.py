@@ -9,7 +9,7 @@ import pytest
 
 from tests.rpc.harness import TIMEOUT_S
 from tui_gateway import protocol
-from tui_gateway.transport import Descriptor, Lines, Queued
+from tui_gateway.transport import DescriptorWriter, LineReader, QueuedTransport
 
 
 class Slow:
@@ -37,7 +37,7 @@ def progress(tool: str, text: str) -> dict[str, Any]:
 
 def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:
     slow = Slow()
-    transport = Queued(slow.send, pytest.fail)
+    transport = QueuedTransport(slow.send, pytest.fail)
     transport.write(protocol.answer(1, {}))
     assert slow.waits.wait(TIMEOUT_S)
     for frame in (
@@ -68,7 +68,7 @@ def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:
 def test_a_client_that_never_reads_is_given_up_and_told_once() -> None:
     slow = Slow()
     gone: list[str] = []
-    transport = Queued(slow.send, gone.append, limit_bytes=10_000)
+    transport = QueuedTransport(slow.send, gone.append, limit_bytes=10_000)
     while transport.write(protocol.answer(1, {"text": "x" * 100})):
         assert len(gone) == 0
     assert gone == ["it does not read what is sent to it"]
@@ -79,7 +79,7 @@ def test_a_client_that_never_reads_is_given_up_and_told_once() -> None:
 
 def test_an_answer_that_is_larger_than_all_that_may_wait_is_sent() -> None:
     slow = Slow()
-    transport = Queued(slow.send, pytest.fail, limit_bytes=10_000)
+    transport = QueuedTransport(slow.send, pytest.fail, limit_bytes=10_000)
     for number in range(3):
         assert transport.write(protocol.answer(number, {"text": "x" * 20_000}))
         assert transport.write(delta("y"))
@@ -92,7 +92,7 @@ def test_an_answer_that_is_larger_than_all_that_may_wait_is_sent() -> None:
 def test_a_client_that_is_gone_is_noticed() -> None:
     reading, writing = os.pipe()
     gone = threading.Event()
-    transport = Queued(Descriptor(writing).send, lambda _reason: gone.set())
+    transport = QueuedTransport(DescriptorWriter(writing).send, lambda _reason: gone.set())
     os.close(reading)
     transport.write(protocol.answer(1, {}))
     assert gone.wait(TIMEOUT_S)
@@ -113,7 +113,7 @@ def test_a_pipe_that_somebody_made_non_blocking_still_carries_everything() -> No
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
-    Descriptor(writing).send(sent)
+    DescriptorWriter(writing).send(sent)
     thread.join(TIMEOUT_S)
     assert bytes(got) == sent
     os.close(reading)
@@ -138,7 +138,7 @@ def test_lines_are_read_whole_and_too_long_ones_are_left_out() -> None:
 
     threading.Thread(target=write, daemon=True).start()
     os.set_blocking(reading, False)
-    lines = list(Lines(reading, 100))
+    lines = list(LineReader(reading, 100))
     assert lines == [b"one", b"two", b"", None, b"three", None, b"w" * 100, b"last"]
     os.close(reading)
 
@@ -146,6 +146,6 @@ def test_lines_are_read_whole_and_too_long_ones_are_left_out() -> None:
 def test_a_closed_descriptor_is_the_end() -> None:
     reading, writing = os.pipe()
     os.close(writing)
-    assert list(Lines(reading, 10)) == []
+    assert list(LineReader(reading, 10)) == []
     os.close(reading)
-    assert list(Lines(reading, 10)) == []
+    assert list(LineReader(reading, 10)) == []

@@ -202,11 +202,11 @@ def test_sessions_without_a_client_end_after_a_while_unless_they_work(
     model.add(silence(quiet))
     one.call("prompt.submit", session_id=busy["session_id"], text="work")
     assert quiet.started.wait(TIMEOUT_S)
-    assert server.reap(clock.now() + 1000, 20) == [], "they have a client"
+    assert server.end_abandoned(clock.now() + 1000, 20) == [], "they have a client"
     one.close()
     _until_detached(opened["session_id"])
-    assert server.reap(clock.now(), 20) == [], "it may come back"
-    assert server.reap(clock.now() + 100, 20) == [opened["session_id"]]
+    assert server.end_abandoned(clock.now(), 20) == [], "it may come back"
+    assert server.end_abandoned(clock.now() + 100, 20) == [opened["session_id"]]
     assert world.row(opened["stored_session_id"])["end_reason"] == "ws_orphan_reap"
     assert list(server._sessions) == [busy["session_id"]]
     quiet.release()

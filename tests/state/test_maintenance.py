@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> Iterator[SessionDB]:
 
 
 def conversation(store: SessionDB, name: str, *, age_days: float, ended: bool = True) -> None:
-    with clock.reading(lambda: NOW - age_days * DAY):
+    with clock.replaced(lambda: NOW - age_days * DAY):
         store.create_session(name, "tui")
         store.append_message(name, "user", f"hello from {name}")
         if ended:
@@ -35,7 +35,7 @@ def test_prune_takes_only_what_is_old_and_ended_and_not_put_away(store: SessionD
     conversation(store, "young", age_days=10)
     conversation(store, "kept", age_days=100)
     store.write(sessions.set_archived, "kept", True)
-    with clock.reading(lambda: NOW):
+    with clock.replaced(lambda: NOW):
         assert [row["id"] for row in store.list_prune_candidates()] == ["old"]
         assert store.prune_sessions() == 1
         assert store.prune_sessions() == 0
@@ -45,17 +45,17 @@ def test_prune_takes_only_what_is_old_and_ended_and_not_put_away(store: SessionD
 
 def test_prune_takes_a_compacted_conversation_as_a_whole(store: SessionDB) -> None:
     conversation(store, "root", age_days=120, ended=False)
-    with clock.reading(lambda: NOW - 110 * DAY):
+    with clock.replaced(lambda: NOW - 110 * DAY):
         tip = store.write(lineage.rotate, "root", [{"role": "user", "content": "summary"}])
         store.end_session(tip, "tui_close")
-    with clock.reading(lambda: NOW):
+    with clock.replaced(lambda: NOW):
         assert store.prune_sessions() == 1
     assert store.read(listing.stats)["sessions"] == 0
 
 
 def test_a_lineage_whose_tip_is_fresh_is_not_pruned(store: SessionDB) -> None:
     conversation(store, "root", age_days=120, ended=False)
-    with clock.reading(lambda: NOW):
+    with clock.replaced(lambda: NOW):
         store.write(lineage.rotate, "root", [])
         assert store.prune_sessions() == 0
     assert store.get_session("root") is not None
@@ -68,17 +68,17 @@ def test_an_age_of_nothing_is_refused(store: SessionDB, days: float) -> None:
 
 
 def test_ghosts_go_and_everything_with_a_word_or_a_title_stays(store: SessionDB) -> None:
-    with clock.reading(lambda: NOW - 2 * DAY):
+    with clock.replaced(lambda: NOW - 2 * DAY):
         for name, source in (("ghost", "tui"), ("titled", "tui"), ("open", "tui"), ("cli", "cli")):
             store.create_session(name, source)
         store.set_session_title("titled", "A title")
         for name in ("ghost", "titled", "cli"):
             store.end_session(name, "tui_close")
         conversation(store, "spoken", age_days=2)
-    with clock.reading(lambda: NOW - 0.5 * DAY):
+    with clock.replaced(lambda: NOW - 0.5 * DAY):
         store.create_session("fresh", "tui")
         store.end_session("fresh", "tui_close")
-    with clock.reading(lambda: NOW):
+    with clock.replaced(lambda: NOW):
         assert store.prune_empty_ghost_sessions() == 1
     assert store.get_session("ghost") is None
     assert store.read(listing.stats)["sessions"] == 5
@@ -86,11 +86,11 @@ def test_ghosts_go_and_everything_with_a_word_or_a_title_stays(store: SessionDB)
 
 def test_a_ghost_at_the_end_of_a_lineage_gives_the_tip_back(store: SessionDB) -> None:
     conversation(store, "root", age_days=3, ended=False)
-    with clock.reading(lambda: NOW - 2 * DAY):
+    with clock.replaced(lambda: NOW - 2 * DAY):
         store.end_session("root", "compression")
         store.create_session("ghost", "tui", parent_session_id="root")
         store.end_session("ghost", "tui_close")
-    with clock.reading(lambda: NOW):
+    with clock.replaced(lambda: NOW):
         assert store.prune_empty_ghost_sessions() == 1
     assert [row["id"] for row in store.list_sessions_rich()] == ["root"]
     assert store.check() == []
@@ -114,7 +114,7 @@ def test_a_writer_gets_in_between_the_slices_of_a_long_prune(store: SessionDB) -
 
     writer = threading.Thread(target=write)
     writer.start()
-    with clock.reading(lambda: NOW):
+    with clock.replaced(lambda: NOW):
         assert store.prune_sessions(progress=progress) == 350
     writer.join(30)
     assert len(seen) >= 3
@@ -126,10 +126,10 @@ def test_what_was_touched_while_we_looked_is_not_pruned(store: SessionDB) -> Non
         conversation(store, f"old{number:03}", age_days=200 - number)
 
     def wake_the_last(_done: int) -> None:
-        with clock.reading(lambda: NOW):
+        with clock.replaced(lambda: NOW):
             store.append_message("old100", "user", "I am back")
 
-    with clock.reading(lambda: NOW):
+    with clock.replaced(lambda: NOW):
         assert store.prune_sessions(progress=wake_the_last) == 100
     assert store.get_session("old100") is not None
 

@@ -224,7 +224,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.time = 1_700_000_000.0
         self.closing = ExitStack()
-        self.closing.enter_context(clock.reading(lambda: self.time))
+        self.closing.enter_context(clock.replaced(lambda: self.time))
         self.folder = Path(self.closing.enter_context(tempfile.TemporaryDirectory()))
         self.model = Model(lambda: self.time)
         self.places = itertools.count(1)

@@ -34,7 +34,7 @@ async def ui(folder: Path, home: Home) -> AsyncIterator[Interface]:
 
 @pytest.fixture
 def a_fixed_moment() -> Iterator[None]:
-    with clock.reading(lambda: NOW):
+    with clock.replaced(lambda: NOW):
         yield
 
 

@@ -68,7 +68,7 @@ async def test_the_history_is_kept_in_a_private_file_without_secrets(
         async with running(folder, home) as ui:
             await ui.say("the token is s3cret-value")
     finally:
-        secrets.forget()
+        secrets.clear()
     assert stat.S_IMODE(home.history.stat().st_mode) == 0o600
     assert "s3cret-value" not in home.history.read_text()
     async with running(folder, home) as ui:
@@ -310,7 +310,7 @@ async def test_a_message_that_is_taken_back_brings_its_pictures(ui: Interface) -
 async def test_a_prompt_that_waited_before_is_given_back_with_its_pictures(ui: Interface) -> None:
     await ui.send("slow")
     await ui.until(lambda: ui.state == "working" and ui.replies)
-    ui.app.chat.turn_view.prompts.know([Queued("turn of look", "look", ["/tmp/cat.png"])])
+    ui.app.chat.turn_view.prompts.load_queue([Queued("turn of look", "look", ["/tmp/cat.png"])])
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.state == "ready" and ui.composer.text == "look")
     assert ui.app.chat.composer_area.images == ["/tmp/cat.png"]

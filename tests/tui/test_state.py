@@ -137,9 +137,9 @@ def test_what_the_server_does_not_mention_stays() -> None:
     conversation.open(
         results.Opened("live", "stored", info={"model": "m", "usage": {"context_max": 8}})
     )
-    conversation.hear(messages.UsageChanged("live", {"context_percent": 50}), 0)
-    conversation.hear(messages.SessionChanged("live", {"title": "T", "model": None}), 0)
-    conversation.hear(messages.SessionChanged("live", {"usage": "nonsense"}), 0)
+    conversation.handle(messages.UsageChanged("live", {"context_percent": 50}), 0)
+    conversation.handle(messages.SessionChanged("live", {"title": "T", "model": None}), 0)
+    conversation.handle(messages.SessionChanged("live", {"usage": "nonsense"}), 0)
     assert (conversation.info.model, conversation.info.title) == ("m", "T")
     assert conversation.info.usage.context_percent == 50
 
@@ -147,7 +147,7 @@ def test_what_the_server_does_not_mention_stays() -> None:
 def test_a_shortened_conversation_is_resumed_by_its_new_id() -> None:
     conversation = Conversation()
     conversation.open(results.Opened("live", "old"))
-    conversation.hear(messages.SessionChanged("live", {"stored_session_id": "new"}), 0)
+    conversation.handle(messages.SessionChanged("live", {"stored_session_id": "new"}), 0)
     assert conversation.stored_id == "new"
 
 

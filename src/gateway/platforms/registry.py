@@ -14,7 +14,7 @@ import gateway.platforms
 from gateway.config import PlatformConfig
 from gateway.platforms.base import BasePlatformAdapter, Manifest, PlatformError
 from hermes_cli import plugins
-from hermes_cli.plugin_calls import contained
+from hermes_cli.plugin_calls import guarded
 from hermes_cli.plugin_context import FactoryRecord
 from hermes_core import config, secrets
 from hermes_core.errors import ConfigError, PluginError, describe_error
@@ -97,8 +97,8 @@ def _checked(record: FactoryRecord) -> Manifest:
     what = f"the platform {record.name}"
     return replace(
         manifest,
-        make=contained(record.plugin, what, manifest.make),
-        identity=contained(record.plugin, what, manifest.identity),
+        make=guarded(record.plugin, what, manifest.make),
+        identity=guarded(record.plugin, what, manifest.identity),
     )
 
 

@@ -34,7 +34,7 @@ def parse(text: str, *, is_cut: bool = False) -> Arguments:
     try:
         return _object(_decode(text))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        mended = _mended(text, is_cut=is_cut)
+        mended = _repaired(text, is_cut=is_cut)
         if mended is not None:
             return mended
         raise ToolError(
@@ -73,7 +73,7 @@ def _object(value: object) -> Arguments:
     raise ValueError(f"it is a {type(value).__name__}")
 
 
-def _mended(text: str, *, is_cut: bool) -> Arguments | None:
+def _repaired(text: str, *, is_cut: bool) -> Arguments | None:
     if not text.strip():
         return {}
     if len(text) > _MAX_CHARACTERS:

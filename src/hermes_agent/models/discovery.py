@@ -149,7 +149,7 @@ class Discovery:
         key_name = self._key_at(settings.base_url, provider)
         key = key_of(key_name, settings, self._credentials)
         names = _names_at(settings.base_url, key, _LIST_TIMEOUT_S)
-        if own := _without(provider, settings.name):
+        if own := _strip_provider(provider, settings.name):
             names = [own, *(name for name in names if name != own)]
         reason = "model.base_url is set"
         return [
@@ -195,7 +195,7 @@ class Discovery:
     def _provider_of(self, name: str, provider: str, base_url: str) -> tuple[str, str]:
         """Return who serves a name, and what it is called there."""
         if provider:
-            return provider, _without(provider, name)
+            return provider, _strip_provider(provider, name)
         if name in self._plugins:
             return PLUGIN, name
         if name == EMBEDDED or name in self._embedded:
@@ -203,13 +203,13 @@ class Discovery:
         head = name.partition("/")[0]
         if base_url and self.providers.get(head).adapter == "openai":
             host = self.providers.at(base_url)
-            return host, _without(host, _without(LOCAL, name))
+            return host, _strip_provider(host, _strip_provider(LOCAL, name))
         if head in self.providers:
             if router := self._router_for(head):
                 return router, name
-            return head, _without(head, name)
+            return head, _strip_provider(head, name)
         if head == self._standard_host:
-            return self.providers.standard.name, _without(head, name)
+            return self.providers.standard.name, _strip_provider(head, name)
         return self._guessed(name), name
 
     @property
@@ -365,7 +365,9 @@ def own_provider(settings: ModelSettings, providers: Providers = OURS) -> str:
 def is_own(settings: ModelSettings, name: str, providers: Providers = OURS) -> bool:
     """Tell whether a name is that of the settings' own model, or its label."""
     provider = own_provider(settings, providers)
-    return bool(provider) and _without(provider, name) == _without(provider, settings.name)
+    return bool(provider) and _strip_provider(provider, name) == _strip_provider(
+        provider, settings.name
+    )
 
 
 def key_of(key_name: str, settings: ModelSettings, credentials: Credentials) -> str:
@@ -393,6 +395,6 @@ def _names_at(base_url: str, key: str, probe_timeout_s: float) -> list[str]:
         server.close()
 
 
-def _without(provider: str, name: str) -> str:
+def _strip_provider(provider: str, name: str) -> str:
     """Strip the provider from a name; `openrouter/auto` is a name of its own."""
     return name if name == "openrouter/auto" else name.removeprefix(f"{provider}/")

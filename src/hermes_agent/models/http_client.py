@@ -56,17 +56,17 @@ def encode(body: Mapping[str, Any]) -> bytes:
     try:
         return redact_bytes(_encoder.encode(body))
     except UnicodeEncodeError:  # half characters somewhere inside: rare, so found out the slow way
-        return redact_bytes(_encoder.encode(_whole(body)))
+        return redact_bytes(_encoder.encode(_without_surrogates(body)))
 
 
-def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
+def _without_surrogates(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
     if isinstance(value, str):
         return without_surrogates(value)
     if isinstance(value, Mapping):
         pairs = cast("Mapping[Any, Any]", value).items()
-        return {_whole(key): _whole(item) for key, item in pairs}
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in pairs}
     if isinstance(value, list | tuple):
-        return [_whole(item) for item in cast("list[Any]", value)]
+        return [_without_surrogates(item) for item in cast("list[Any]", value)]
     return value
 
 
@@ -291,7 +291,7 @@ class Endpoint:
         if isinstance(error, limits.TooLargeError):
             return limits.too_large(who, str(error) or "more bytes")
         if isinstance(error, _ConnectError):
-            message, fix = f"{who} cannot be reached: {error}.", self._what_to_start()
+            message, fix = f"{who} cannot be reached: {error}.", self._connection_fix()
         elif isinstance(error, TimeoutError):
             message = f"{who} is silent, or too slow."
             fix = "Ask again, or raise model.timeout_s when the model is that slow."
@@ -303,7 +303,7 @@ class Endpoint:
     def _ask(self, request: bytes, method: str, exchange: _Exchange) -> Generator[Response]:
         stop = exchange.stop
         stop.check()
-        with stop.undoing(exchange.cut):
+        with stop.callback(exchange.cut):
             sock, head = self._exchange(request, method, exchange)
             response = Response(self, head, exchange)
             try:
@@ -387,7 +387,7 @@ class Endpoint:
         host, port = self._address
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         head = self._head("CONNECT", target, {"Host": target, **_proxy_login(self._proxy)})
-        with exchange.stop.undoing(exchange.cut):
+        with exchange.stop.callback(exchange.cut):
             exchange.hold(sock)
             answer = exchange.send(head, "CONNECT")
             exchange.release()
@@ -414,7 +414,7 @@ class Endpoint:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
 
-    def _what_to_start(self) -> str:
+    def _connection_fix(self) -> str:
         if self._proxy:
             return f"Check the network and the proxy {urlsplit(self._proxy).hostname}."
         if self._host.startswith(("127.", "localhost", "[::1]")):
@@ -448,7 +448,7 @@ def _dial(host: str, port: int, timeout_s: float, stop: Stop) -> socket.socket:
         future.cancel()
 
     threading.Thread(target=dial, name=f"dial {host}", daemon=True).start()
-    with stop.undoing(give_up):
+    with stop.callback(give_up):
         try:
             sock = future.result(timeout_s)
         except (socket.gaierror, UnicodeError) as error:

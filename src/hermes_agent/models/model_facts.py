@@ -100,14 +100,16 @@ def facts_for(
         name=name,
         provider=provider.name,
         window=window,
-        max_output=settings.max_output_tokens or _fitting(most, window),
+        max_output=settings.max_output_tokens or _output_limit(most, window),
         input_price=prices.input,
         output_price=prices.output,
         cache_read_price=prices.cache_read,
         cache_write_price=prices.cache_write,
         is_free=is_local or provider.is_free or served.prices == Prices(),
         is_small=_is_small(name, settings, is_local, served),
-        takes_images=served.images if served.images is not None else _sees(row, is_local),
+        takes_images=served.images
+        if served.images is not None
+        else _supports_images(row, is_local),
     )
 
 
@@ -118,7 +120,7 @@ def _guess(row: KnownModel | None, is_local: bool) -> int:
     return row.window if row else UNKNOWN_HOSTED_WINDOW
 
 
-def _fitting(most: int, window: int) -> int:
+def _output_limit(most: int, window: int) -> int:
     return max(min(most, window // _MAX_OUTPUT_SHARE), min(_MIN_OUTPUT, window))
 
 
@@ -126,7 +128,7 @@ def _prices(row: KnownModel | None) -> Prices:
     return Prices(row.input, row.output, row.cache_read, row.cache_write) if row else Prices()
 
 
-def _sees(row: KnownModel | None, is_local: bool) -> bool:
+def _supports_images(row: KnownModel | None, is_local: bool) -> bool:
     """A model that nobody knows is taken to see when it is hosted: its server says if it does not."""
     return row.images if row else not is_local
 

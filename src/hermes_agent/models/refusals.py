@@ -20,7 +20,7 @@ from hermes_core.secrets import redact
 _MAX_SENTENCE = 300
 
 
-class Who(NamedTuple):
+class ModelSource(NamedTuple):
     """Whom we asked, as error messages name it."""
 
     provider: str
@@ -74,28 +74,30 @@ _SETTLED = (401, 402, 403, 404, _TOO_MANY)
 """Statuses that say what they mean, whatever words come with them."""
 
 
-def error_from(status: int, headers: Mapping[str, str], body: bytes, who: Who) -> ModelError:
+def error_from(
+    status: int, headers: Mapping[str, str], body: bytes, source: ModelSource
+) -> ModelError:
     """Return the error for an answer that is not a reply."""
-    return _classified(status, _retry_after(headers), _refusal_of(body), who)
+    return _classified(status, _retry_after(headers), _refusal_of(body), source)
 
 
-def error_in_stream(error: object, who: Who) -> ModelError:
+def error_in_stream(error: object, source: ModelSource) -> ModelError:
     """The error for one that was sent in the middle of a stream."""
     fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
     code = fields.get("code")
     if not (isinstance(code, int) and 400 <= code < 600):
         named = (fields.get("type"), code)
         code = next((_PROVIDER_STATUS[name] for name in named if name in _PROVIDER_STATUS), 500)
-    return _classified(code, None, _Refusal(*_words(fields)), who)
+    return _classified(code, None, _Refusal(*_words(fields)), source)
 
 
-def unreadable(data: bytes, who: Who) -> ModelError:
+def unreadable(data: bytes, source: ModelSource) -> ModelError:
     """The error for something where a reply should be."""
     return ModelUnreachableError(
-        f"{who.provider} at {who.base_url} sent no reply that can be read: {_plain(data)}",
+        f"{source.provider} at {source.base_url} sent no reply that can be read: {_plain(data)}",
         fix="Check model.base_url; it usually ends in /v1. Ask again if it worked before.",
         retryable=not data.lstrip().startswith(b"<"),
-        provider=who.provider,
+        provider=source.provider,
     )
 
 
@@ -110,26 +112,28 @@ class _Refusal(NamedTuple):
 
 
 def _classified(
-    status: int, retry_after_s: float | None, refusal: _Refusal, who: Who
+    status: int, retry_after_s: float | None, refusal: _Refusal, source: ModelSource
 ) -> ModelError:
-    make = partial(_make, status=status, provider=who.provider)
+    make = partial(_make, status=status, provider=source.provider)
     if status == _TOO_LARGE or (status not in _SETTLED and refusal.matches(_TOO_LONG)):
-        message = f"The conversation does not fit into the window of {who.model}: {refusal.message}"
+        message = (
+            f"The conversation does not fit into the window of {source.model}: {refusal.message}"
+        )
         fix = "Shorten it with /compact, start a new one, or set model.context_window."
         return make(ContextTooLongError, message, fix)
-    if (refused := _refused(status, refusal, who)) is not None:
+    if (refused := _refused(status, refusal, source)) is not None:
         return make(ModelRefusedError, *refused)
     if status == _TOO_MANY:
-        message = f"{who.provider} limits how often it may be asked: {refusal.message}"
+        message = f"{source.provider} limits how often it may be asked: {refusal.message}"
         fix = "Wait a little, or set model.fallbacks."
         return make(ModelError, message, fix, retryable=True, retry_after_s=retry_after_s)
     if status in (_TIMEOUT, _CONFLICT) or status >= _SERVER_FAULT:
-        message = f"{who.provider} has a fault of its own ({status}): {refusal.message}"
+        message = f"{source.provider} has a fault of its own ({status}): {refusal.message}"
         fix = "Ask again later, or set model.fallbacks."
         return make(
             ModelUnreachableError, message, fix, retryable=True, retry_after_s=retry_after_s
         )
-    message = f"{who.provider} refused the request ({status}): {refusal.message}"
+    message = f"{source.provider} refused the request ({status}): {refusal.message}"
     fix = "Look at the message; `hermes model` shows which model is asked and where."
     return make(ModelRefusedError, message, fix)
 
@@ -154,35 +158,38 @@ def _make(
     )
 
 
-def _refused(status: int, refusal: _Refusal, who: Who) -> tuple[str, str] | None:
+def _refused(status: int, refusal: _Refusal, source: ModelSource) -> tuple[str, str] | None:
     """The message and the fix for what asking again cannot change."""
     if status == 402 or refusal.matches(_NO_QUOTA):
-        fix = f"Add credit at {who.provider}, or choose another model with `hermes model use`."
-        return f"The account at {who.provider} has no quota left: {refusal.message}", fix
+        fix = f"Add credit at {source.provider}, or choose another model with `hermes model use`."
+        return f"The account at {source.provider} has no quota left: {refusal.message}", fix
     if status == 401 or (status in (400, 403) and refusal.matches(_WRONG_KEY)):
-        if not who.key_name:
-            fix = f"Set model.api_key to the key that {who.base_url} wants."
-            return f"{who.provider} wants a key and there is none: {refusal.message}", fix
-        fix = f"Set {who.key_name} to a valid key."
-        return f"{who.provider} does not accept the key: {refusal.message}", fix
+        if not source.key_name:
+            fix = f"Set model.api_key to the key that {source.base_url} wants."
+            return f"{source.provider} wants a key and there is none: {refusal.message}", fix
+        fix = f"Set {source.key_name} to a valid key."
+        return f"{source.provider} does not accept the key: {refusal.message}", fix
     if status == 404 or (status == 400 and refusal.matches(_NO_MODEL)):
         if status == 400 or refusal.matches(_NO_MODEL):
-            return f"{who.provider} has no model {who.model}: {refusal.message}", _other_models(who)
+            return (
+                f"{source.provider} has no model {source.model}: {refusal.message}",
+                _other_models(source),
+            )
         fix = "Check model.base_url; it usually ends in /v1."
-        return f"Nothing answers at {who.base_url}: {refusal.message}", fix
+        return f"Nothing answers at {source.base_url}: {refusal.message}", fix
     if refusal.matches(_NO_TOOLS):
         fix = 'Set model.small = "on": tools are then asked for in words.'
-        return f"{who.model} was not made to use tools: {refusal.message}", fix
+        return f"{source.model} was not made to use tools: {refusal.message}", fix
     if status == 403:
         fix = "Check what the key may do, or choose another model with `hermes model use`."
-        return f"{who.provider} does not allow this: {refusal.message}", fix
+        return f"{source.provider} does not allow this: {refusal.message}", fix
     return None
 
 
-def _other_models(who: Who) -> str:
+def _other_models(source: ModelSource) -> str:
     use = "Choose another with `hermes model use NAME`"
     try:
-        close = difflib.get_close_matches(who.model, who.names(), n=3, cutoff=0.5)
+        close = difflib.get_close_matches(source.model, source.names(), n=3, cutoff=0.5)
     except ModelError:
         close = []
     return (

@@ -83,7 +83,7 @@ class Registry:
     def build(self) -> Model:
         """Build the first model and its fallbacks, which are built when they are needed."""
         first = self._first(self.discovery.chosen())
-        return FallbackModel([first, *(self._later(name) for name in self._settings.fallbacks)])
+        return FallbackModel([first, *(self._lazy(name) for name in self._settings.fallbacks)])
 
     def _first(self, finding: Finding) -> Model:
         """Build the chosen model; if its plugin fails to, a fallback answers."""
@@ -171,7 +171,7 @@ class Registry:
             raise ModelError(f"The model {name} of a plugin is not a valid model: it has no facts.")
         return PluginModel(name, cast("Model", model), _checked(name, "facts", facts, Facts))
 
-    def _later(self, name: str) -> Model:
+    def _lazy(self, name: str) -> Model:
         return LazyModel(lambda: self.make(self._fallback(name)))
 
     def _fallback(self, name: str) -> Finding:

@@ -94,7 +94,7 @@ class Server:
     def _loaded_by_ollama(self, name: str, stop: Stop | None) -> int:
         running = _entries(_object(self._get("/api/ps", stop).body).get("models"))
         found = (model for model in running if name in (model.get("name"), model.get("model")))
-        return _whole(next(found, Fields()).get("context_length"))
+        return _positive_int(next(found, Fields()).get("context_length"))
 
     def _llama_cpp(self, fields: Fields, stop: Stop | None) -> ServerFacts:
         props = _object(self._get("/props", stop).body)
@@ -102,9 +102,9 @@ class Server:
         meta = _fields(fields.get("meta"))
         modes = _fields(props.get("modalities"))
         return ServerFacts(
-            window=_whole(settings.get("n_ctx")) or _whole(meta.get("n_ctx_train")),
+            window=_positive_int(settings.get("n_ctx")) or _positive_int(meta.get("n_ctx_train")),
             images=bool(modes["vision"]) if "vision" in modes else None,
-            billions=_whole(meta.get("n_params")) / 1e9,
+            billions=_positive_int(meta.get("n_params")) / 1e9,
         )
 
     def _lm_studio(self, name: str, stop: Stop | None) -> ServerFacts:
@@ -112,9 +112,9 @@ class Server:
         entry = next((entry for entry in entries if entry.get("id") == name), Fields())
         skills = _texts(entry.get("capabilities"))
         # One that is not loaded yet will be loaded with less than it could have.
-        most = min(_whole(entry.get("max_context_length")), UNKNOWN_LOCAL_WINDOW)
+        most = min(_positive_int(entry.get("max_context_length")), UNKNOWN_LOCAL_WINDOW)
         return ServerFacts(
-            window=_whole(entry.get("loaded_context_length")) or most,
+            window=_positive_int(entry.get("loaded_context_length")) or most,
             images=entry["type"] == "vlm" if "type" in entry else None,
             tools="tool_use" in skills if skills is not None else None,
         )
@@ -132,21 +132,21 @@ def _listed(fields: Fields) -> ServerFacts:
     meta = _fields(fields.get("meta"))
     top = _fields(fields.get("top_provider"))
     window = (
-        _whole(fields.get("max_model_len"))
-        or _whole(meta.get("n_ctx"))
-        or _whole(top.get("context_length"))
-        or _whole(fields.get("context_length"))
-        or _whole(fields.get("context_window"))
-        or _whole(fields.get("max_context_length"))
+        _positive_int(fields.get("max_model_len"))
+        or _positive_int(meta.get("n_ctx"))
+        or _positive_int(top.get("context_length"))
+        or _positive_int(fields.get("context_length"))
+        or _positive_int(fields.get("context_window"))
+        or _positive_int(fields.get("max_context_length"))
     )
     modes = _texts(_fields(fields.get("architecture")).get("input_modalities"))
     skills = _texts(fields.get("supported_parameters"))
     return ServerFacts(
         window=window,
-        max_output=_whole(top.get("max_completion_tokens")),
+        max_output=_positive_int(top.get("max_completion_tokens")),
         images="image" in modes if modes is not None else None,
         tools="tools" in skills if skills is not None else None,
-        billions=_whole(meta.get("n_params")) / 1e9,
+        billions=_positive_int(meta.get("n_params")) / 1e9,
         prices=_prices(fields.get("pricing")),
     )
 
@@ -185,7 +185,7 @@ def _entries(value: object) -> list[Fields]:
     return [cast("Fields", entry) for entry in found if isinstance(entry, dict)]
 
 
-def _whole(value: object) -> int:
+def _positive_int(value: object) -> int:
     return int(value) if isinstance(value, int | float) and value > 0 else 0
 
 

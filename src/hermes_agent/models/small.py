@@ -51,13 +51,13 @@ class SmallModel:
         """One step: a reply, or one tool call. A request without tools is passed on as it is."""
         if not request.tools:
             return self._inner.ask(request, stop, report)
-        return _Asking(self._inner, request, stop, report).run()
+        return _StepRequest(self._inner, request, stop, report).run()
 
     def close(self) -> None:
         self._inner.close()
 
 
-class _Asking:
+class _StepRequest:
     """The attempts at one step."""
 
     def __init__(self, inner: Model, request: Request, stop: Stop, report: Sink) -> None:
@@ -67,7 +67,7 @@ class _Asking:
         self._report = report
         tools = request.tools[:MAX_SMALL_TOOLS]
         self._system = small_prompt.head(request.system, tools)
-        self._tools = _harmless(tools) if _only_asks(_last_said(request.messages)) else tools
+        self._tools = _read_only(tools) if _is_question(_last_said(request.messages)) else tools
         self._steps = _steps_since_user(request.messages)
         self._usage = Usage()
 
@@ -161,12 +161,12 @@ def _file_named(text: str) -> str:
     return named[0] if named else ""
 
 
-def _only_asks(text: str) -> bool:
+def _is_question(text: str) -> bool:
     """Tell whether a text asks for information and for no changes."""
     return bool(_ASKING.match(text)) and not _CHANGING.search(text)
 
 
-def _harmless(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
+def _read_only(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
     """Without the tools that change files: having read one, a small model likes to go on and edit it."""
     return [tool for tool in tools if not tool.writes]
 

@@ -72,8 +72,8 @@ class Upstream:
         """Close the connections."""
         self._endpoint.close()
 
-    def _who(self, stop: Stop) -> refusals.Who:
-        return refusals.Who(
+    def _who(self, stop: Stop) -> refusals.ModelSource:
+        return refusals.ModelSource(
             self.provider.subject,
             self._facts.name,
             self._key_name,

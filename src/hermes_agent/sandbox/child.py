@@ -67,7 +67,7 @@ class Child:
             if stop is None:
                 ending = self._follow(streams, None)
             else:
-                with stop.undoing(self.wake):
+                with stop.callback(self.wake):
                     ending = self._follow(streams, stop)
             if ending != "exited":
                 self.terminate()

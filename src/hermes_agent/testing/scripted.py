@@ -41,7 +41,7 @@ class Quiet:
 
     def keep(self, stop: Stop) -> None:
         """Be silent until released or stopped; raises Interrupted."""
-        with stop.undoing(self._over.set):
+        with stop.callback(self._over.set):
             self.started.set()
             self._over.wait()
         stop.check()

@@ -155,7 +155,7 @@ class Executor(msgspec.Struct):
             tool_name=tool.name,
             arguments=args,
         )
-        answer = hook_answers.decisive(answers)
+        answer = hook_answers.first_refusal_or_answer(answers)
         if answer is None:
             return args
         if answer["action"] == "block":
@@ -262,7 +262,7 @@ class Executor(msgspec.Struct):
         limit = self.bench.settings.tools.output_limit
         return result._replace(
             text=shorten_middle(redact(result.text), limit),
-            diff=_beginning(redact(result.diff), _MAX_DIFF),
+            diff=_clipped(redact(result.diff), _MAX_DIFF),
         )
 
     def _tell(
@@ -384,7 +384,7 @@ class _Worker:
         Raises Interrupted when the turn is put off before it was done: the call stays open, and what
         becomes of it is decided when the turn goes on.
         """
-        with self._turn.stop.undoing(self._stopped):
+        with self._turn.stop.callback(self._stopped):
             self._wake.wait(self._call.tool.timeout_s)
         if not self._is_back.is_set():
             self._stop.set()
@@ -433,7 +433,7 @@ def _message(effect: Row, result: Result) -> dict[str, Any]:
     }
 
 
-def _beginning(diff: str, limit: int) -> str:
+def _clipped(diff: str, limit: int) -> str:
     """As much of a diff as is kept, in whole lines."""
     if len(diff) <= limit:
         return diff

@@ -7,7 +7,7 @@ from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.files import diff
 from hermes_core.errors import ToolDeniedError, ToolError
-from hermes_core.paths import alone_in, make_folder, write_private
+from hermes_core.paths import folder_lock, make_folder, write_private
 from hermes_core.text import one_line, visible
 
 _FILES = {"memory": ("MEMORY.md", 4_000), "user": ("USER.md", 2_000)}
@@ -22,7 +22,7 @@ def _run(args: Args, call: Call) -> Result:
     path = call.bench.home.memories / name
     if args["action"] == "show":
         return Result(_read(path).strip() or "There are no notes.")
-    with alone_in(make_folder(call.bench.home.memories)):
+    with folder_lock(make_folder(call.bench.home.memories)):
         before = _read(path)
         notes = _notes(before)
         _ACTIONS[args["action"]](notes, args)

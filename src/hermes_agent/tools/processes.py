@@ -60,7 +60,7 @@ class Process:
 
     def wait(self, seconds: float, stop: Stop) -> None:
         """Wait for its end, but not longer than this, nor past a stop."""
-        with stop.undoing(self._notify), self._changed:
+        with stop.callback(self._notify), self._changed:
             self._changed.wait_for(lambda: not self.is_running or stop.is_set, seconds)
         stop.check()
 

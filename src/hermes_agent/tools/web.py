@@ -215,7 +215,7 @@ def _abandonable(work: Callable[[], T], stop: Stop) -> T:
         done.set()
 
     threading.Thread(target=run, name="web", daemon=True).start()
-    with stop.undoing(done.set):
+    with stop.callback(done.set):
         done.wait()
     stop.check()
     if failure:

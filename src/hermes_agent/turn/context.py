@@ -7,7 +7,7 @@ import msgspec
 from hermes_agent import compaction, prompt
 from hermes_agent.hooks import Hooks
 from hermes_agent.models.base import Model, Reply, Request, ToolSpec
-from hermes_agent.prompt import Place
+from hermes_agent.prompt import SessionStart
 from hermes_agent.tokens import Estimator
 from hermes_agent.tools.execute import Executor
 from hermes_agent.turn.events import Sink
@@ -61,7 +61,7 @@ class TurnContext(msgspec.Struct, frozen=True):
     def _new_prompt(self, row: Mapping[str, Row], started_at: float) -> str:
         """Build the system prompt, with the instructions that a program gave for the conversation."""
         bench = self.executor.bench
-        place = Place(bench.workspace, started_at)
+        place = SessionStart(bench.workspace, started_at)
         system = prompt.build(self.model.facts, self.executor.toolbox, bench, place)
         instructions = sessions.instructions_of(row)
         return f"{system}\n\n{instructions}" if instructions else system

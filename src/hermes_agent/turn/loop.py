@@ -275,7 +275,7 @@ class Loop:
         tokens = self._context.estimator.count(request)
         turn = self._turn
         try:
-            return self._meter.ask_aside(
+            return self._meter.ask_separately(
                 self._model, request, tokens, turn.stop, turn.session_id, "compaction"
             )
         except BudgetSpent as limit:  # a summary is not worth the turn: there is a way without one

@@ -87,7 +87,7 @@ class Meter:
         cost = (input_tokens * price + max_output * facts.output_price) / 1_000_000
         estimate = Estimate(input_tokens + max_output, cost, self.elapsed_s)
         if is_limited:
-            reservation = self._set_aside(self._limits, estimate, task)
+            reservation = self._reserve(self._limits, estimate, task)
         else:
             for limit in self._limits.all:  # of the turn alone, which nobody else uses up
                 limit.check(self.steps, estimate, task)
@@ -96,7 +96,7 @@ class Meter:
         self.steps += not task
         return reservation, max_output
 
-    def _set_aside(self, limits: Limits, estimate: Estimate, task: str) -> Reservation:
+    def _reserve(self, limits: Limits, estimate: Estimate, task: str) -> Reservation:
         return self._store.write(
             budgets.reserve, self._turn_id, limits, estimate, task, self._account
         )
@@ -105,7 +105,7 @@ class Meter:
         """Count a call that failed or was stopped in full: the provider may have charged for it."""
         if self._under_way is not None:
             (estimate, task), self._under_way = self._under_way, None
-            self._set_aside(Limits(person=self._limits.person), estimate, task)
+            self._reserve(Limits(person=self._limits.person), estimate, task)
 
     @property
     def elapsed_s(self) -> float:
@@ -130,7 +130,7 @@ class Meter:
             raise BudgetSpent(f"the limit of {limit} leaves too little for another model call")
         return min(int(tokens), max_output)
 
-    def ask_aside(
+    def ask_separately(
         self, model: Model, request: Request, tokens: int, stop: Stop, session_id: str, task: str
     ) -> Reply:
         """A call beside the loop, for a summary or a title: reserved, made in silence, settled."""

@@ -1,6 +1,6 @@
 """Stop: one flag per turn, owned by the caller, which everything that works for the turn waits on.
 
-A blocking call that cannot wait on the flag registers how to end it (`undoing`): a socket is shut, a
+A blocking call that cannot wait on the flag registers how to end it (`callback`): a socket is shut, a
 process group is killed. The undo runs at once in the thread that sets the flag, or right away when the
 flag is set already, so a stop that comes before its turn has started is not lost.
 """
@@ -60,7 +60,7 @@ class Stop:
         if self._event.wait(seconds):
             raise Interrupted
 
-    def is_set_within(self, seconds: float) -> bool:
+    def wait_for(self, seconds: float) -> bool:
         """Wait for the flag; returns whether it is set."""
         return self._event.wait(seconds)
 
@@ -68,11 +68,11 @@ class Stop:
     def linked(self) -> Generator["Stop"]:
         """Yield a stop that is set together with this one, and can be set without it."""
         linked = Stop()
-        with self.undoing(lambda: linked.suspend() if self.is_suspended else linked.set()):
+        with self.callback(lambda: linked.suspend() if self.is_suspended else linked.set()):
             yield linked
 
     @contextlib.contextmanager
-    def undoing(self, undo: Callable[[], None]) -> Generator[None]:
+    def callback(self, undo: Callable[[], None]) -> Generator[None]:
         """Call `undo` when the flag is set inside the block; it must not block."""
         with self._lock:
             stopped = self._event.is_set()

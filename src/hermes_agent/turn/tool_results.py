@@ -31,7 +31,7 @@ def paired(messages: Sequence[Row]) -> Sequence[Row]:
         repaired.append(message)
         answered = found.get(position, {})
         calls: Sequence[Row] = message.get("tool_calls") or ()
-        repaired += [answered.get(call_id(call)) or _lost(call) for call in calls]
+        repaired += [answered.get(call_id(call)) or _missing_result(call) for call in calls]
     return repaired
 
 
@@ -49,7 +49,7 @@ def _are_paired(messages: Sequence[Row]) -> bool:
     return not unanswered
 
 
-def _lost(call: Row) -> Row:
+def _missing_result(call: Row) -> Row:
     logger.error("tool call %s has no result; the request says so instead", call_id(call))
     function: dict[str, Any] = call.get("function") or {}
     return {

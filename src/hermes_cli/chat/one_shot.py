@@ -77,7 +77,7 @@ class OneShot:
         parsed = commands.parse(text)
         if parsed is None:
             return text
-        found = skills.found(self._resources.app.home)
+        found = skills.load(self._resources.app.home)
         skill = commands.skill_of(parsed.name, found, plugins.commands("line"))
         return skills.prompt(skill, parsed.argument) if skill is not None else text
 

@@ -66,7 +66,7 @@ class Repl:
         return self._main_loop.stop
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def background_sessions(self) -> tuple[str, ...]:
         return ()
 
     @property
@@ -79,7 +79,7 @@ class Repl:
 
     @property
     def skills(self) -> Mapping[str, Skill]:
-        return skills.found(self._resources.app.home)
+        return skills.load(self._resources.app.home)
 
     def open(self, session_id: str | None, end_reason: str) -> None:
         self._surface.close_conversation(end_reason, completed=True, interrupted=False)

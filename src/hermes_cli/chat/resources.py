@@ -12,7 +12,7 @@ from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
 from hermes_cli import plugins
 from hermes_cli.commands.app import App
-from hermes_cli.commands.sessions import chosen
+from hermes_cli.commands.sessions import find_session
 from hermes_core import log
 from hermes_core.errors import ModelMissingError, SessionNotFoundError, UsageError
 from hermes_state import SessionDB
@@ -92,7 +92,7 @@ class ChatResources:
     def session_to_open(self) -> str | None:
         """Return the session that the command line names; None: a new one."""
         if self.options.resume is not None:
-            return self.store.read(lineage.tip, chosen(self.store, self.options.resume))
+            return self.store.read(lineage.tip, find_session(self.store, self.options.resume))
         if not self.options.continue_last:
             return None
         latest = self.store.list_sessions_rich(limit=1, source=SOURCE)

@@ -102,7 +102,7 @@ class ChatSurface:
 
     def _wait(self, turn_id: str, stop: Stop) -> Outcome:
         """Wait until a turn has ended. Raises StoreError when that cannot be stored now."""
-        with stop.undoing(self._notify), self._changed:
+        with stop.callback(self._notify), self._changed:
             self._changed.wait_for(
                 lambda: turn_id in self._outcomes or self._problem is not None or stop.is_set
             )
@@ -130,7 +130,7 @@ class ChatSurface:
         self._shows_all = True
         with self.engine.open(self.conversation_id):
             while self.is_unfinished():
-                if stop.is_set_within(_POLL_INTERVAL_S):
+                if stop.wait_for(_POLL_INTERVAL_S):
                     break
         if stop.is_set:
             self.engine.interrupt(self.conversation_id)
@@ -149,7 +149,7 @@ class ChatSurface:
     def kill_processes(self) -> None:
         """Kill the processes that the conversation has started."""
         if (agent := self.engine.agents.peek(self.conversation_id)) is not None:
-            agent.bench.processes.close()
+            agent.tool_context.processes.close()
 
     def close(self) -> None:
         """Stop the engine and release models and store."""

@@ -38,7 +38,7 @@ class App:
     def settings(self) -> Settings:
         return config.load(self.home, overrides=self.overrides)
 
-    def do_without_settings(self) -> str:
+    def fall_back_to_defaults(self) -> str:
         """Fall back to defaults if the settings are not valid; return the reason."""
         try:
             _ = self.settings

@@ -16,7 +16,7 @@ from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config
 from hermes_core.errors import HermesError, StoreCorruptError
 from hermes_core.settings import Settings
-from hermes_core.text import typed
+from hermes_core.text import shell_quoted
 from hermes_core.version import VERSION
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection, maintenance, repair
@@ -62,9 +62,9 @@ def _home(app: App, fix: bool) -> Iterator[Finding]:
     if not root.exists():
         yield Finding("home", "ok", f"{root} (not created yet)")
         return
-    if _is_shut(root):
+    if _is_inaccessible(root):
         yield _make_usable(root, 0o700, "cannot be entered", fix)
-    if _is_shut(root):
+    if _is_inaccessible(root):
         return
     try:
         paths = list(_private_paths(root))
@@ -77,7 +77,7 @@ def _home(app: App, fix: bool) -> Iterator[Finding]:
             yield _make_private(path, mode, expected, fix)
 
 
-def _is_shut(root: Path) -> bool:
+def _is_inaccessible(root: Path) -> bool:
     """Return whether the mode of the home keeps us out."""
     return root.is_dir() and not os.access(root, os.R_OK | os.X_OK)
 
@@ -86,7 +86,9 @@ def _make_usable(path: Path, expected: int, trouble: str, fix: bool) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
     problem = f"{path} has mode {mode:04o} and {trouble}"
     if not fix:
-        return Finding("permissions", "problem", f"{problem}: chmod {expected:o} {typed(path)}")
+        return Finding(
+            "permissions", "problem", f"{problem}: chmod {expected:o} {shell_quoted(path)}"
+        )
     return _change_mode(path, mode, expected)
 
 
@@ -144,7 +146,7 @@ def _disk(app: App, _fix: bool) -> Iterator[Finding]:
 
 def _store(app: App, fix: bool) -> Iterator[Finding]:
     path = app.home.database
-    if _is_shut(app.home.root):
+    if _is_inaccessible(app.home.root):
         yield Finding("store", "problem", "not checked: the home cannot be entered")
         return
     if not path.exists():
@@ -251,13 +253,13 @@ def _workspaces(app: App, _fix: bool) -> Iterator[Finding]:
 
 
 def _skills(app: App, _fix: bool) -> Iterator[Finding]:
-    if _is_shut(app.home.root) or not app.home.skills.exists():
+    if _is_inaccessible(app.home.root) or not app.home.skills.exists():
         return
     # slow to import: only for homes with skills
-    from hermes_agent.skills import shelf  # noqa: PLC0415
+    from hermes_agent.skills import load_all  # noqa: PLC0415
     from hermes_cli.commands import skills  # noqa: PLC0415
 
-    found = shelf(app.home)
+    found = load_all(app.home)
     yield Finding("skills", "ok", f"{len(found.skills)} in {app.home.skills}")
     for text in skills.problems(found):
         yield Finding("skills", "warning", text)

@@ -72,7 +72,7 @@ def run(app: App, replace: bool, in_background: bool) -> int:
         _stop(app)
         locks.take_over(accounts, _stop_timeout(app))
     code = asyncio.run(_serve(app))
-    if code == RESTART_EXIT_CODE and not gateway_service.has_started_us():
+    if code == RESTART_EXIT_CODE and not gateway_service.is_run_by_systemd():
         arguments = [argument for argument in sys.argv[1:] if argument != "--replace"]
         os.execv(sys.executable, [sys.executable, "-m", "hermes_cli.main", *arguments])
     _exit_soon(code)
@@ -152,7 +152,7 @@ def _start(app: App) -> int | None:
             )
         return child.pid
 
-    return gateway_service.when_up(pid)
+    return gateway_service.wait_until_up(pid)
 
 
 def _spawn(output: Path) -> "subprocess.Popen[bytes]":
@@ -209,7 +209,7 @@ def _stop(app: App) -> bool:
     pid = status.get_running_pid()
     if pid is None:
         return gateway_service.is_installed(app) and gateway_service.stop()
-    app.do_without_settings()
+    app.fall_back_to_defaults()
     os.kill(pid, signal.SIGTERM)
     timeout_s = _stop_timeout(app)
     if gateway_service.wait_for(lambda: status.get_running_pid() != pid or None, timeout_s):

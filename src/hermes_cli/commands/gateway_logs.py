@@ -40,7 +40,7 @@ def show(app: App, lines: int, follow: bool) -> int:
 
 def _print(app: App, line: bytes) -> None:
     text = line.decode("utf-8", "replace").rstrip("\n")
-    click.echo(text if app.as_json else log.readable(text), file=app.output)
+    click.echo(text if app.as_json else log.format_line(text), file=app.output)
 
 
 def _lines(file: BinaryIO) -> list[bytes]:

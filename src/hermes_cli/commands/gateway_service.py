@@ -61,7 +61,7 @@ WantedBy=default.target
 @pass_app
 def install(app: App, only_print: bool) -> int:
     """Let systemd start the gateway with your session, and restart it when it fails."""
-    for name in _unseen(app):
+    for name in _missing_variables(app):
         click.echo(
             f"{name} is set in this shell only; systemd will not see it. Add a line {name}=... to"
             f" {variables(app)} (chmod 600), or put the value into {app.home.config}.",
@@ -157,7 +157,7 @@ def start() -> int | None:
             )
         return status.get_running_pid()
 
-    return when_up(pid)
+    return wait_until_up(pid)
 
 
 def _reason(before: dict[str, Any]) -> str:
@@ -175,7 +175,7 @@ def stop() -> bool:
     return True
 
 
-def when_up(find: Callable[[], int | None]) -> int | None:
+def wait_until_up(find: Callable[[], int | None]) -> int | None:
     """Wait until the found process is a running gateway; return its id, or None at the timeout."""
     return wait_for(lambda: pid if (pid := find()) is not None and _is_up(pid) else None)
 
@@ -202,7 +202,7 @@ def report_not_connected() -> int:
     return status.DEGRADED if reasons else 0
 
 
-def has_started_us() -> bool:
+def is_run_by_systemd() -> bool:
     """Return whether systemd runs this process, and so restarts it.
 
     INVOCATION_ID alone does not tell: terminals started by systemd pass it on.
@@ -230,7 +230,7 @@ def variables(app: App) -> Path:
     return app.home.root / "gateway.env"
 
 
-def _unseen(app: App) -> list[str]:
+def _missing_variables(app: App) -> list[str]:
     """Return variables of this shell that the gateway would use and the service lacks."""
     plugins.load_enabled(app.home, app.settings)
     tables = app.settings.gateway.platforms

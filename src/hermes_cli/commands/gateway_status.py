@@ -23,7 +23,7 @@ def show(app: App) -> int:
 
     Exit status 0: it runs with all platforms. 3: it does not run. 4: a platform is not connected.
     """
-    config_error = app.do_without_settings()
+    config_error = app.fall_back_to_defaults()
     report: dict[str, Any] = {**_status(app), "config_error": config_error}
     if config_error:
         click.echo(f"The gateway could not start with these settings. {config_error}", err=True)

@@ -10,7 +10,7 @@ from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import config, log
 from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder
-from hermes_core.text import typed
+from hermes_core.text import shell_quoted
 from hermes_core.version import VERSION
 
 
@@ -94,7 +94,7 @@ def new(app: App, name: str, parent: Path | None) -> None:
     if app.as_json:
         app.emit({"name": name, "files": [str(path) for path in files]})
         return
-    app.say(f"Wrote {folder}\n\n  run its test   python -m pytest {typed(folder)}")
+    app.say(f"Wrote {folder}\n\n  run its test   python -m pytest {shell_quoted(folder)}")
     if parent is not None:
         place = make_folder(app.home.create().plugins) / name
         app.say(f"  install it     ln -s {folder.absolute()} {place}")

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from hermes_cli.commands.app import App, json_option, pass_app, progress
-from hermes_cli.commands.sessions import chosen
+from hermes_cli.commands.sessions import find_session
 from hermes_core.errors import UsageError
 from hermes_core.paths import open_private
 from hermes_core.text import counted
@@ -31,7 +31,7 @@ from hermes_state.foreign.importer import count_messages, import_hermes_agent
 def export(app: App, sessions: tuple[str, ...], output: Path | None) -> None:
     """Export conversations as JSON Lines: the named ones, or all."""
     with app.store_to_read() as store:
-        ids = [chosen(store, name) for name in sessions] or None
+        ids = [find_session(store, name) for name in sessions] or None
         if output is None:
             _print(store.export_lines(ids), app.output or sys.stdout)
             return

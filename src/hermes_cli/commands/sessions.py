@@ -104,7 +104,7 @@ def _nothing_listed(text: str | None, source: str | None) -> str:
 def show(app: App, session: str, full: bool, last: int | None) -> None:
     """Print a conversation. SESSION is an id, a title, or the beginning of an id."""
     with app.store_to_read() as store:
-        session_id = chosen(store, session)
+        session_id = find_session(store, session)
         row = store.read(session_ledger.find, session_id)
         select = message_ledger.originals if full else message_ledger.as_conversation
         messages = store.read(select, session_id)
@@ -118,7 +118,7 @@ def show(app: App, session: str, full: bool, last: int | None) -> None:
     app.say(_heading(row))
     for message in messages:
         app.say("\n" + _format_message(message))
-    if troubles := [line for turn in turns for line in _trouble(turn)]:
+    if troubles := [line for turn in turns for line in _describe_failure(turn)]:
         app.say("\n" + "\n".join(troubles))
     return None
 
@@ -137,7 +137,7 @@ def _turns(store: SessionDB, session_id: str, *, full: bool) -> list[dict[str, A
     ]
 
 
-def _trouble(turn: dict[str, Any]) -> list[str]:
+def _describe_failure(turn: dict[str, Any]) -> list[str]:
     """Describe a turn that did not end in an answer, and its unsettled tool calls."""
     about = truncate(one_line(visible(turn["user_text"])), 60)
     lines: list[str] = []
@@ -247,7 +247,7 @@ def search(  # noqa: PLR0913 -- one parameter per option
             limit=limit,
             role=role or None,
             source=source,
-            session_id=chosen(store, session) if session else None,
+            session_id=find_session(store, session) if session else None,
             since=point_in_time(since),
             until=point_in_time(until),
             sort=sort,
@@ -272,7 +272,7 @@ def search(  # noqa: PLR0913 -- one parameter per option
 def tree(app: App, session: str) -> None:
     """Show the tree of a conversation: compactions, branches, sub-agents."""
     with app.store_to_read() as store:
-        session_id = chosen(store, session)
+        session_id = find_session(store, session)
         rows = store.read(lineage.tree, session_id)
     if app.as_json:
         return app.emit(rows)
@@ -294,7 +294,7 @@ def tree(app: App, session: str) -> None:
 def rename(app: App, session: str, title: str) -> None:
     """Rename a conversation; an empty TITLE removes the title."""
     with app.store() as store:
-        session_id = store.read(lineage.tip, chosen(store, session))
+        session_id = store.read(lineage.tip, find_session(store, session))
         store.write(titles.set_title, session_id, title)
         now = store.read(titles.title_of, session_id)
     if app.as_json:
@@ -313,7 +313,7 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
         ids = [_exact_or_chosen(store, name) for name in sessions]
         _check_not_running(store, ids)
         doomed = store.read(session_ledger.with_delegates, ids)
-        what = f"{counted(len(set(ids)), 'conversation')}{_lost_with(store, doomed)}"
+        what = f"{counted(len(set(ids)), 'conversation')}{_describe_losses(store, doomed)}"
         confirm(app, f"Delete {what}?", yes)
         with files.going_with(store, app.home, doomed):
             count = store.write(session_ledger.delete, ids)
@@ -323,7 +323,7 @@ def delete(app: App, sessions: tuple[str, ...], yes: bool) -> None:
     app.say(f"Deleted {what}.")
 
 
-def _lost_with(store: SessionDB, doomed: Collection[str]) -> str:
+def _describe_losses(store: SessionDB, doomed: Collection[str]) -> str:
     """Describe the unanswered messages and undelivered replies in these sessions."""
     unanswered = sum(turn["session_id"] in doomed for turn in store.read(turn_ledger.all_open))
     turn_ids = {part["turn_id"] for part in store.read(outbox.waiting) if part["turn_id"]}
@@ -351,7 +351,7 @@ def _check_not_running(store: SessionDB, ids: list[str]) -> None:
 def _exact_or_chosen(store: SessionDB, name: str) -> str:
     """Return the session with exactly this id or title, else the one that `chosen` finds."""
     exact = store.read(session_ledger.find, name) or store.read(titles.by_title, name)
-    return exact["id"] if exact is not None else chosen(store, name)
+    return exact["id"] if exact is not None else find_session(store, name)
 
 
 @command.command("prune")
@@ -438,7 +438,7 @@ def stats(app: App) -> None:
     return app.say(table.render(("WHAT", "VALUE"), rows))
 
 
-def chosen(store: SessionDB, text: str) -> str:
+def find_session(store: SessionDB, text: str) -> str:
     """Return the session with this id, title, or beginning of an id."""
     found = store.read(titles.resolve_name, text)
     return found if found is not None else _not_found(store, text)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import click
 
 from hermes_agent import skills
-from hermes_agent.skills import Shelf
+from hermes_agent.skills import SkillSet
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core import slash_commands
@@ -33,7 +33,7 @@ def command() -> None:
 @pass_app
 def show_all(app: App) -> None:
     """List all skills, and say what is wrong with broken ones."""
-    shelf = skills.shelf(app.home)
+    shelf = skills.load_all(app.home)
     rows = list(_rows(shelf))
     if app.as_json:
         broken = [{"message": error.message, "fix": error.fix} for error in shelf.broken]
@@ -52,7 +52,7 @@ def show_all(app: App) -> None:
 @pass_app
 def show(app: App, name: str) -> None:
     """Print a skill and the path of its file."""
-    found = skills.shelf(app.home).skills
+    found = skills.load_all(app.home).skills
     skill = found.get(skills.slug(name))
     if skill is None:
         names = ", ".join(found) or "none"
@@ -79,7 +79,7 @@ def new(app: App, name: str) -> None:
     app.say(f"Wrote {path}\n\n  describe it   edit that file\n  use it        /{slug} TEXT")
 
 
-def problems(shelf: Shelf) -> Iterator[str]:
+def problems(shelf: SkillSet) -> Iterator[str]:
     """Describe problems with skills, and what to do."""
     yield from map(str, shelf.broken)
     for row in _rows(shelf):
@@ -90,7 +90,7 @@ def problems(shelf: Shelf) -> Iterator[str]:
             )
 
 
-def _rows(shelf: Shelf) -> Iterator[Row]:
+def _rows(shelf: SkillSet) -> Iterator[Row]:
     built_in = slash_commands.names()
     for skill in shelf.skills.values():
         state = "shadowed" if skill.name in built_in else "on"

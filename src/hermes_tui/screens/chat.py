@@ -19,7 +19,7 @@ from hermes_tui.entries import Note
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
-from hermes_tui.opening_view import Earlier, entries_of, news
+from hermes_tui.opening_view import EarlierMessages, entries_of, news
 from hermes_tui.tabs import Tab, Tabs
 from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.cards import Cards
@@ -104,7 +104,7 @@ class ChatScreen(Screen[None]):
             await here.transcript.add(here.loss)
         if self._is_given_up:
             fix = "What you typed is still here. Ctrl+L tries again; `hermes doctor` may tell more."
-            await here.tell(f"The server does not start: {event.reason}.", "error", fix)
+            await here.add_note(f"The server does not start: {event.reason}.", "error", fix)
         self._state_changed()
 
     def _open(self, tab: Tab) -> None:
@@ -122,9 +122,9 @@ class ChatScreen(Screen[None]):
                 return
             except HermesError as error:
                 if str(error) != reported:
-                    await tab.complain(error)
+                    await tab.add_error(error)
                 reported = str(error)
-            tab.session.lose()
+            tab.session.connection_lost()
             tab.conversation.activity = "needs attention"
             self._state_changed()
             await asyncio.sleep(_TRY_AGAIN_S)
@@ -138,7 +138,7 @@ class ChatScreen(Screen[None]):
                 raise
             await tab.session.create(self.size.width)
             note = Note(error.message, "error", error.fix)
-            self.turn_view.post_message(TurnView.Noted(tab, note))
+            self.turn_view.post_message(TurnView.NoteRequested(tab, note))
 
     @work(exclusive=True, group="switch")
     async def switch(self, opening: Awaitable[None]) -> None:
@@ -147,7 +147,7 @@ class ChatScreen(Screen[None]):
         try:
             await opening
         except HermesError as error:
-            await tab.complain(error)
+            await tab.add_error(error)
 
     @work(group="refresh")
     async def _refresh(self, tab: Tab) -> None:
@@ -155,7 +155,7 @@ class ChatScreen(Screen[None]):
         try:
             await tab.session.refresh()
         except HermesError as error:
-            await tab.complain(error)
+            await tab.add_error(error)
 
     def _show_opened(self, tab: Tab, opened: results.Opened) -> None:
         """Show an opened conversation from its end, or what was missed of it after what is shown."""
@@ -167,9 +167,9 @@ class ChatScreen(Screen[None]):
             self.run_worker(tab.transcript.remove(loss))
         if opened.running:
             tab.conversation.begin(time.monotonic())
-        tab.prompts.know(opened.queued)
+        tab.prompts.load_queue(opened.queued)
         self._send_again(tab)
-        self._tell_news(tab)
+        self._show_notices(tab)
         self._state_changed()
         if opened.messages and tab.conversation.info.usage.cost_usd is None:
             self._learn_cost(tab)
@@ -178,14 +178,14 @@ class ChatScreen(Screen[None]):
         entries = entries_of(opened)
         if not entries:
             entries.append(tab.welcome)
-            tab.introduce()
+            tab.update_welcome()
         if tab.crash:
             restart = f"The server stopped ({tab.crash}). It was started again; nothing is lost."
             entries.append(Note(restart if self.tabs.is_ours else _BACK, "warning"))
             tab.crash = ""
         entries += tab.notes
         tab.notes = []
-        earlier = Earlier(opened.messages, tab.session.page)
+        earlier = EarlierMessages(opened.messages, tab.session.page)
         has_more = len(opened.messages) < opened.message_count
         fetch = earlier.fetch if has_more else None
         self.turn_view.post_message(TurnView.Loaded(tab, entries, fetch))
@@ -204,7 +204,7 @@ class ChatScreen(Screen[None]):
         try:
             await tab.prompts.send_again()
         except HermesError as error:
-            await tab.complain(error)
+            await tab.add_error(error)
 
     # -- several conversations ---------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class ChatScreen(Screen[None]):
         """Show another conversation, with its own draft."""
         self.composer_area.switch(before, tab)
         self._forget_press()
-        self.turn_view.post_message(TurnView.Switched())
+        self.turn_view.post_message(TurnView.SwitchRequested())
         if not tab.session.is_open:
             self._open(tab)
         self._queue_changed(tab)
@@ -245,13 +245,13 @@ class ChatScreen(Screen[None]):
 
     @on(m.SessionChanged)
     @on(m.StatusChanged)
-    async def _learned(self, event: m.SessionChanged | m.StatusChanged) -> None:
+    async def _session_changed(self, event: m.SessionChanged | m.StatusChanged) -> None:
         is_waiting = isinstance(event, m.StatusChanged) and event.kind == "waiting"
         tab = self.tabs.find(event.session_id)
         if tab is None or not (is_waiting or isinstance(event, m.SessionChanged)):
             return
-        self._tell_news(tab)
-        tab.introduce()
+        self._show_notices(tab)
+        tab.update_welcome()
         await tab.transcript.changed(tab.welcome)
         if tab is self.tabs.current:
             await self.fetch.consider(again=is_waiting)
@@ -270,12 +270,12 @@ class ChatScreen(Screen[None]):
     def _write_on(self) -> None:
         self.composer.focus()
 
-    def _tell_news(self, tab: Tab) -> None:
+    def _show_notices(self, tab: Tab) -> None:
         """Say once what is known about the set-up only when the agent is made."""
         for note in news(tab.conversation.info):
             if note.text not in self._news:
                 self._news.add(note.text)
-                self.turn_view.post_message(TurnView.Noted(tab, note))
+                self.turn_view.post_message(TurnView.NoteRequested(tab, note))
 
     @on(m.TurnEnded)
     @on(m.RequestExpired)
@@ -291,8 +291,8 @@ class ChatScreen(Screen[None]):
             tab.notes += tab.warnings
             self._refresh(tab)
 
-    @on(m.Rewritten)
-    def _rewritten(self, event: m.Rewritten) -> None:
+    @on(m.HistoryChanged)
+    def _rewritten(self, event: m.HistoryChanged) -> None:
         tab = self.tabs.find(event.session_id)
         if tab is not None and not tab.conversation.is_running:
             self._refresh(tab)
@@ -330,12 +330,12 @@ class ChatScreen(Screen[None]):
     async def _notified(self, event: m.Notified) -> None:
         is_grave = event.level in ("warning", "error")
         tab = self.tabs.find(event.session_id) or self.tabs.current
-        await tab.tell(event.text, "warning" if is_grave else "info")
+        await tab.add_note(event.text, "warning" if is_grave else "info")
 
     @on(m.BackgroundDone)
     async def _background_done(self, event: m.BackgroundDone) -> None:
         tab = self.tabs.find(event.session_id) or self.tabs.current
-        await tab.tell(f"From the background: {event.text}")
+        await tab.add_note(f"From the background: {event.text}")
 
     # -- what is written ---------------------------------------------------------------------
 
@@ -365,7 +365,7 @@ class ChatScreen(Screen[None]):
     async def action_stop(self) -> None:
         """Stop whatever is under way, and say so when nothing is."""
         if not self._stop_if_any():
-            await self.tabs.current.tell("Nothing is running.")
+            await self.tabs.current.add_note("Nothing is running.")
 
     def _stop_if_any(self) -> bool:
         tab = self.tabs.current
@@ -395,7 +395,7 @@ class ChatScreen(Screen[None]):
             await tab.session.stop()
             self.composer_area.give_back(tab, tab.prompts.give_up())
         except HermesError as error:
-            await tab.complain(error)
+            await tab.add_error(error)
 
     def action_take_back(self) -> None:
         """Move the last queued prompt back to the composer, to change it or to drop it."""
@@ -467,14 +467,14 @@ class ChatScreen(Screen[None]):
             self.set_focus(self.composer)
 
     @on(Card.AnswerRequested)
-    def _answer_wanted(self) -> None:
+    def _answer_requested(self) -> None:
         self.action_answer()
 
     @on(events.ScreenResume)
     def _seen_again(self) -> None:
         """Ignore keys that were typed in a dialog: they do not answer a card behind it."""
         if self.composer.answering is not None:
-            self.composer.answering.gain_keys(is_sudden=True)
+            self.composer.answering.take_focus_keys(is_sudden=True)
 
     @on(events.TextSelected)
     def _selected(self) -> None:
@@ -483,11 +483,11 @@ class ChatScreen(Screen[None]):
             app_of(self).copy_to_clipboard(text)
             self.notify("Copied.", timeout=1)
 
-    @on(Composer.Helpless)
+    @on(Composer.HelpRequested)
     async def _help(self) -> None:
         await self.run_action("app.help")
 
-    @on(Composer.Leaving)
+    @on(Composer.QuitRequested)
     async def _leave(self) -> None:
         await self.run_action("app.leave")
 

@@ -85,7 +85,7 @@ class PickerScreen(Dialog[str]):
 
     def _mark(self, row: results.Row) -> tuple[str, str]:
         """The mark of an open conversation with its style."""
-        if row.id == self._catalog.here:
+        if row.id == self._catalog.current_id:
             return "•", ""
         tab = self._catalog.tab(row.id)
         return BADGES[tab.badge] if tab is not None else (" ", "")
@@ -258,4 +258,4 @@ def _found(hit: results.Hit | None) -> list[Content]:
 
 
 def _parts_of(hit: results.Hit) -> list[str]:
-    return wire.parted(" ".join((hit.snippet or "").split()))
+    return wire.split_matches(" ".join((hit.snippet or "").split()))

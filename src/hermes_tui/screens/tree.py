@@ -62,7 +62,7 @@ class TreeScreen(Dialog[str]):
 
     def _grow(self, nodes: list[results.TreeNode]) -> None:
         tree = cast("Tree[str]", self.query_one("#nodes"))
-        here, now = self._catalog.here, clock.now()
+        here, now = self._catalog.current_id, clock.now()
         self._continued = {
             node.parent_session_id: node.id
             for node in nodes
@@ -85,7 +85,7 @@ class TreeScreen(Dialog[str]):
 
     @on(Tree.NodeSelected)
     def _selected(self, event: Tree.NodeSelected[str]) -> None:
-        picked, here = event.node.data or "", self._catalog.here
+        picked, here = event.node.data or "", self._catalog.current_id
         if picked != here and self._tip_of(picked) == here:
             self.notify("It was compacted and continues in the open conversation.")
         elif picked:

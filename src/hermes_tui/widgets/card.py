@@ -182,7 +182,7 @@ class Card(Vertical):
 
     # -- having the keys ---------------------------------------------------------------------
 
-    def gain_keys(self, *, is_sudden: bool) -> None:
+    def take_focus_keys(self, *, is_sudden: bool) -> None:
         """Answer with what is typed next; if it appeared suddenly, not with keys just typed."""
         self.has_keys, self._marked = True, self._first
         self.add_class("-has-keys")
@@ -192,7 +192,7 @@ class Card(Vertical):
         else:
             self.arm()
 
-    def lose_keys(self) -> None:
+    def release_keys(self) -> None:
         """Be answered no more by what is typed."""
         self.has_keys, self._marked = False, self._first
         self.remove_class("-has-keys")

@@ -37,7 +37,7 @@ class Composer(TextArea):
     """A text field that sends on Enter."""
 
     @dataclass
-    class Sent(Message):
+    class Submitted(Message):
         """Something is to be sent: with attachments as they are shown, and in full."""
 
         visible: str
@@ -45,7 +45,7 @@ class Composer(TextArea):
         pastes: dict[str, str]
 
     @dataclass
-    class Completing(Message):
+    class CompletionRequested(Message):
         """Something can be completed: a command, or the path after an @."""
 
         kind: str
@@ -58,7 +58,7 @@ class Composer(TextArea):
 
         text: str
 
-    class Erasing(Message):
+    class BackspaceAtStart(Message):
         """Backspace was pressed before the first letter."""
 
     @dataclass
@@ -67,10 +67,10 @@ class Composer(TextArea):
 
         card: Card
 
-    class Helpless(Message):
+    class HelpRequested(Message):
         """Somebody wants to know the keys."""
 
-    class Leaving(Message):
+    class QuitRequested(Message):
         """Somebody wants to leave."""
 
     def __init__(self, history: InputHistory, completions: CompletionList) -> None:
@@ -112,7 +112,7 @@ class Composer(TextArea):
         self._history.add(whole, visible)
         pastes = {name: text for name, text in self._pastes.items() if name in visible}
         self.empty()
-        self.post_message(self.Sent(visible, whole, pastes))
+        self.post_message(self.Submitted(visible, whole, pastes))
 
     def empty(self) -> None:
         """Start anew."""
@@ -174,10 +174,10 @@ class Composer(TextArea):
         self._pastes[placeholder] = text
         return placeholder
 
-    def _takes_off(self, key: str) -> bool:
+    def _removes_attachment(self, key: str) -> bool:
         """Take an attachment off: a picture before the first letter, a paste as a whole."""
         if key == "backspace" and self.cursor_location == (0, 0):
-            self.post_message(self.Erasing())
+            self.post_message(self.BackspaceAtStart())
             return True
         text, place = self.text, len(self._before_cursor()) - (key == "backspace")
         for placeholder in self._pastes:
@@ -205,7 +205,7 @@ class Composer(TextArea):
         is_meant = self._unanswered and self._unanswered == card.request_id
         is_free = not (self.text or self._aside)
         if is_free or (is_meant and card.choice_of(self.text) is None):
-            self._turn_to(card, is_sudden=True)
+            self._direct_keys_to(card, is_sudden=True)
 
     def answer(self, card: Card) -> None:
         """Answer a card with what is typed next; the draft is set aside until then."""
@@ -213,7 +213,7 @@ class Composer(TextArea):
             self.write()
             self._aside = self.text
             self._load("")
-        self._turn_to(card, is_sudden=False)
+        self._direct_keys_to(card, is_sudden=False)
 
     def release(self, card: Card) -> None:
         """A card goes away: what is typed stays, for the conversation or until it is asked again."""
@@ -226,15 +226,15 @@ class Composer(TextArea):
         card, self.answering = self.answering, None
         if card is None:
             return
-        card.lose_keys()
+        card.release_keys()
         self.placeholder, self.border_subtitle = _PLACEHOLDER, ""
         aside, self._aside = self._aside, ""
         if aside:
             self._put_before(aside)
 
-    def _turn_to(self, card: Card, *, is_sudden: bool) -> None:
+    def _direct_keys_to(self, card: Card, *, is_sudden: bool) -> None:
         self.answering, self._unanswered = card, ""
-        card.gain_keys(is_sudden=is_sudden)
+        card.take_focus_keys(is_sudden=is_sudden)
         self.placeholder = card.words or _PLACEHOLDER
         self.border_subtitle = f"answers: {card.border_title}" if card.words else ""
         self.screen.set_focus(self)
@@ -314,13 +314,13 @@ class Composer(TextArea):
             case "down" if self.cursor_at_last_line:
                 self._remember(self._history.forward())
             case "backspace" | "delete" if not self.selected_text:
-                return self._takes_off(key)
+                return self._removes_attachment(key)
             case "escape" if self.answering is not None:
                 self.write()
             case "question_mark" if not self.text and self.answering is None:
-                self.post_message(self.Helpless())
+                self.post_message(self.HelpRequested())
             case "ctrl+d" if not self.text:
-                self.post_message(self.Leaving())
+                self.post_message(self.QuitRequested())
             case _ if key in _NEWLINES:
                 self.insert("\n")
             case _:
@@ -398,9 +398,9 @@ class Composer(TextArea):
         before = self._before_cursor()
         start = max(before.rfind(blank) for blank in (" ", "\n")) + 1
         if before.startswith("/") and "\n" not in before:
-            self.post_message(self.Completing("slash", before, 0))
+            self.post_message(self.CompletionRequested("slash", before, 0))
         elif before[start:].startswith("@"):
-            self.post_message(self.Completing("path", before[start:], start))
+            self.post_message(self.CompletionRequested("path", before[start:], start))
         else:
             self._completions.hide()
 

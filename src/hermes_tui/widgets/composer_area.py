@@ -77,8 +77,8 @@ class ComposerArea(Vertical):
         self.images = list(dict.fromkeys([*self.images, *images]))
         self._tell_images()
 
-    @on(Composer.Erasing)
-    def _detach_image(self, event: Composer.Erasing) -> None:
+    @on(Composer.BackspaceAtStart)
+    def _detach_image(self, event: Composer.BackspaceAtStart) -> None:
         """Backspace before the first letter takes the last picture off."""
         event.stop()
         del self.images[-1:]
@@ -93,8 +93,8 @@ class ComposerArea(Vertical):
 
     # -- sending -----------------------------------------------------------------------------
 
-    @on(Composer.Sent)
-    def _sent(self, event: Composer.Sent) -> None:
+    @on(Composer.Submitted)
+    def _sent(self, event: Composer.Submitted) -> None:
         event.stop()
         tab = self._tabs.current
         parsed = commands.parse(event.whole)
@@ -125,7 +125,7 @@ class ComposerArea(Vertical):
                 self.give_back(tab, [message])
         except HermesError as error:
             self.give_back(tab, [message])
-            await tab.complain(error)
+            await tab.add_error(error)
 
     @work(group="commands")
     async def _carry_out(self, name: str, argument: str) -> None:
@@ -140,14 +140,14 @@ class ComposerArea(Vertical):
             if parsed.name in commands.REWRITING and not tab.conversation.is_running:
                 await tab.session.again(self.size.width)
         except HermesError as error:
-            await tab.complain(error)
+            await tab.add_error(error)
             return
         finally:
             tab.commands -= 1
         if outcome.output:
             # After the conversation, which may be shown anew.
             text = commands.format_output(parsed.name, outcome.output)
-            self._turn_view.post_message(TurnView.Noted(tab, Note(text)))
+            self._turn_view.post_message(TurnView.NoteRequested(tab, Note(text)))
         if outcome.prefill and tab is self._tabs.current:
             self.composer.recall(outcome.prefill)
         elif outcome.prefill:
@@ -163,28 +163,28 @@ class ComposerArea(Vertical):
         tab = self._tabs.current
         try:
             await tab.session.call("prompt.background", text=text)
-            await tab.tell("Working on it in the background.")
+            await tab.add_note("Working on it in the background.")
         except HermesError as error:
             self.composer.recall(text)
-            await tab.complain(error)
+            await tab.add_error(error)
 
     async def choose_model(self, name: str) -> None:
         """Switch to another model."""
         tab = self._tabs.current
         try:
-            await tab.tell(await Catalog(self._tabs).choose_model(name))
+            await tab.add_note(await Catalog(self._tabs).choose_model(name))
         except HermesError as error:
-            await tab.complain(error)
+            await tab.add_error(error)
 
     # -- completion --------------------------------------------------------------------------
 
-    @on(Composer.Completing)
-    def _completing(self, event: Composer.Completing) -> None:
+    @on(Composer.CompletionRequested)
+    def _completing(self, event: Composer.CompletionRequested) -> None:
         event.stop()
         self._complete(event)
 
     @work(exclusive=True, group="completion")
-    async def _complete(self, event: Composer.Completing) -> None:
+    async def _complete(self, event: Composer.CompletionRequested) -> None:
         try:
             found = await self._candidates(event)
         except HermesError:
@@ -194,7 +194,7 @@ class ComposerArea(Vertical):
             self.completions.show(found.items, start)
             self.composer.listed()
 
-    async def _candidates(self, event: Composer.Completing) -> results.Items:
+    async def _candidates(self, event: Composer.CompletionRequested) -> results.Items:
         session = self._tabs.current.session
         if event.kind == "path":
             cwd = session.conversation.info.cwd
@@ -202,7 +202,7 @@ class ComposerArea(Vertical):
         answer = await session.ask(results.Items, "complete.slash", text=event.text)
         return results.Items(commands.completed(event.text, answer.items), answer.replace_from)
 
-    def _typed(self, event: Composer.Completing) -> str:
+    def _typed(self, event: Composer.CompletionRequested) -> str:
         """Return the present text, which may be longer than when the server was asked."""
         composer = self.composer
         return composer.get_text_range((0, 0), composer.cursor_location)[event.start :]

@@ -25,7 +25,7 @@ _MEANWHILE = "Write meanwhile: it is kept and answered then. Ctrl+C stops the fe
 
 
 @dataclass
-class Journey:
+class DownloadProgress:
     """Progress of a download, and its start."""
 
     offer: results.Offer
@@ -35,7 +35,7 @@ class Journey:
     total: int = 0
     text: str = ""
 
-    def go_on(self, event: ModelProgress, now: float) -> None:
+    def update(self, event: ModelProgress, now: float) -> None:
         """Take news in; another stretch, such as the checking, is timed anew."""
         if event.text != self.text:
             self.began_at, self.began_with = now, event.done
@@ -95,7 +95,7 @@ class Fetch(Vertical):
         self._turn_view = turn_view
         self._is_agreed = tabs.pulls
         self._is_declined = False
-        self._journey: Journey | None = None
+        self._journey: DownloadProgress | None = None
 
     @property
     def card(self) -> Card | None:
@@ -147,7 +147,7 @@ class Fetch(Vertical):
     @work(exclusive=True)
     async def _run(self, offer: results.Offer) -> None:
         """Fetch it; after a crash of the server the download starts again by itself."""
-        self._is_agreed, self._journey = True, Journey(offer, time.monotonic())
+        self._is_agreed, self._journey = True, DownloadProgress(offer, time.monotonic())
         tab = self._tab = self._tabs.current
         await self.mount(Static("", classes="bar", markup=False))
         self._show()
@@ -160,9 +160,9 @@ class Fetch(Vertical):
         except HermesError as error:
             self._is_agreed = False
             if self._is_declined:
-                await tab.tell(error.message)
+                await tab.add_note(error.message)
             else:
-                await tab.complain(error)
+                await tab.add_error(error)
                 await self._ask(offer)
         finally:
             self._journey = None
@@ -173,10 +173,10 @@ class Fetch(Vertical):
         if self._journey is None:
             return
         if event.total:
-            self._journey.go_on(event, time.monotonic())
+            self._journey.update(event, time.monotonic())
             self._show()
         else:
-            self._turn_view.post_message(TurnView.Noted(self._tab, Note(event.text)))
+            self._turn_view.post_message(TurnView.NoteRequested(self._tab, Note(event.text)))
 
     def _show(self) -> None:
         if self._journey is not None:
@@ -191,7 +191,7 @@ class Fetch(Vertical):
         try:
             await self._tab.session.call("model.pull.stop")
         except HermesError as error:
-            await self._tab.complain(error)
+            await self._tab.add_error(error)
 
 
 def _size(count: int) -> str:

@@ -92,7 +92,7 @@ class TranscriptView(VerticalScroll):
             await removal
             await arrival
         self.anchor()
-        self.call_after_refresh(self._look_around)
+        self.call_after_refresh(self._load_nearby)
 
     async def entry_added(self) -> None:
         """Show the entry at the end, if the end is in sight."""
@@ -162,7 +162,7 @@ class TranscriptView(VerticalScroll):
 
     def look_further(self) -> None:
         """Somebody scrolls back: at the top, where nothing moves, that is a wish for more."""
-        self.call_later(self._look_around)
+        self.call_later(self._load_nearby)
 
     # -- the stretch that has widgets --------------------------------------------------------
 
@@ -217,9 +217,9 @@ class TranscriptView(VerticalScroll):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if self.is_mounted and self.entries:
-            self.call_later(self._look_around)
+            self.call_later(self._load_nearby)
 
-    async def _look_around(self) -> None:
+    async def _load_nearby(self) -> None:
         if self.scroll_offset.y <= _NEAR and self.has_earlier:
             if not self._reaching.locked():
                 self.run_worker(self._reach_back, group="earlier")
@@ -262,7 +262,7 @@ class TranscriptView(VerticalScroll):
         with contextlib.suppress(HermesError):  # who scrolls on asks again
             length = await source.fetch_earlier(count)
         if self._source is not source:
-            self.call_later(self._look_around)
+            self.call_later(self._load_nearby)
             return False
         self._first += length
         self._last += length
@@ -279,7 +279,7 @@ class TranscriptView(VerticalScroll):
                 y=seen.virtual_region.y + distance, animate=False, force=True, immediate=True
             )
         if self.scroll_offset.y <= _NEAR:
-            self.call_later(self._look_around)
+            self.call_later(self._load_nearby)
 
     async def _reach_forward(self) -> None:
         last = self._forward_from(self._last, _PAGE_SCREENS)

@@ -39,11 +39,11 @@ class TurnView(Vertical):
         entries: list[Entry]
         fetch: Fetch | None
 
-    class Switched(Message):
+    class SwitchRequested(Message):
         """Another conversation is to be shown."""
 
     @dataclass
-    class Noted(Message):
+    class NoteRequested(Message):
         """A note is to be shown after what is shown by then."""
 
         tab: Tab
@@ -78,8 +78,8 @@ class TurnView(Vertical):
         if tab.welcome in event.entries:
             self._tell_unanswered(tab)
 
-    @on(Switched)
-    async def _switch(self, event: Switched) -> None:
+    @on(SwitchRequested)
+    async def _switch(self, event: SwitchRequested) -> None:
         event.stop()
         transcript = self._tabs.current.transcript
         if transcript.view is None:
@@ -94,8 +94,8 @@ class TurnView(Vertical):
             return  # the list of conversations has it
         await tab.transcript.changed(tab.welcome)
 
-    @on(Noted)
-    async def _noted(self, event: Noted) -> None:
+    @on(NoteRequested)
+    async def _noted(self, event: NoteRequested) -> None:
         event.stop()
         await event.tab.transcript.add(event.note)
 

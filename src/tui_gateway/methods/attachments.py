@@ -30,7 +30,7 @@ def attach_image(rt: Runtime, rid: Rid, params: Named) -> Attached:
     del rid
     session = rt.session(params.session_id)
     cwd = rt.live(session).cwd
-    path = attachment.dropped(params.path, cwd) or attachment.named(params.path, cwd)
+    path = attachment.parse_drop(params.path, cwd) or attachment.named(params.path, cwd)
     count = attachment.attach(session, path)
     return {"attached": True, "path": str(path), "name": path.name, "count": count}
 
@@ -153,7 +153,7 @@ def detect_drop(rt: Runtime, rid: Rid, params: Dropped) -> Drop:
     """Find out whether a text names a file that was dropped on the terminal; attach a picture."""
     del rid
     session = rt.session(params.session_id)
-    path = attachment.dropped(params.text, rt.live(session).cwd)
+    path = attachment.parse_drop(params.text, rt.live(session).cwd)
     if path is None:
         return {"matched": False}
     is_image = attachment.is_image(path)

@@ -13,7 +13,7 @@ from tui_gateway import attachment, prompts, surface
 from tui_gateway.params import Session, says
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import Rid, RpcError
-from tui_gateway.runtime import Live, Runtime, at_rest
+from tui_gateway.runtime import Runtime, SessionState, at_rest
 
 _END_REASON = "background_done"
 
@@ -42,7 +42,7 @@ def submit(rt: Runtime, rid: Rid, params: Background) -> Task:
     if not params.text.strip():
         raise RpcError(BAD_ARGUMENT, "There is nothing to do.")
     of_client = rt.live(rt.session(params.session_id))
-    live = Live(
+    live = SessionState(
         source=of_client.source,
         cwd=of_client.cwd,
         model_name=of_client.model_name,
@@ -73,7 +73,7 @@ class _Task(NamedTuple):
     id: str
     client_sid: str
     """The session that is sent its result."""
-    live: Live
+    live: SessionState
     turn_id: str
 
     def follow(self) -> None:

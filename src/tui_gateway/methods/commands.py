@@ -4,7 +4,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from hermes_agent import commands, skills
 from hermes_agent.commands import Parsed
-from hermes_agent.skills import Shelf, Skill
+from hermes_agent.skills import Skill, SkillSet
 from hermes_cli import plugins
 from hermes_core import slash_commands
 from hermes_core.errors import Interrupted, UsageError
@@ -84,7 +84,7 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     output = _output(rt, rid, sid, context, parsed)
     if reason := _change(session, parsed, before):
         info.estimate(rt, session)
-        info.tell_change(rt, session, reason)
+        info.notify_changed(rt, session, reason)
     outcome: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
     if context.sent is not None:
         outcome = {"type": "send", "output": output, "message": text_of(context.sent)}
@@ -93,7 +93,9 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     if context.is_leaving:
         outcome["leave"] = True
     else:
-        rt.afterwards(lambda: info.tell(rt, sid, session))  # a title, a model: it may have changed
+        rt.run_after_answer(
+            lambda: info.send(rt, sid, session)
+        )  # a title, a model: it may have changed
     return outcome
 
 
@@ -110,7 +112,7 @@ def _change(session: LiveSession, parsed: Parsed, before: str) -> str:
 
 def _skill(rt: Runtime, name: str) -> Skill | None:
     rt.assembly()  # loads the plugins, whose commands come first
-    return commands.skill_of(name, skills.found(rt.home), {*plugins.commands("rpc"), *OURS})
+    return commands.skill_of(name, skills.load(rt.home), {*plugins.commands("rpc"), *OURS})
 
 
 def _output(rt: Runtime, rid: Rid, sid: str, context: CommandContext, parsed: Parsed) -> str:
@@ -133,7 +135,7 @@ def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None
         raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
     if parsed.name == "queue":
         return {"type": "send", "output": "", "message": parsed.argument, "busy": "queue"}
-    settle = rt.later(rid)
+    settle = rt.defer_answer(rid)
 
     def answer(result: Any) -> None:  # noqa: ANN401 -- a result or an error
         settle({"type": "exec", "output": result["status"]} if isinstance(result, dict) else result)
@@ -171,7 +173,7 @@ def resolve(rt: Runtime, rid: Rid, params: Resolve) -> Resolved:
     del rid
     rt.assembly()  # loads the plugins, which may have commands
     name = params.name.strip().lstrip("/").lower()
-    for category, found in _categories(skills.shelf(rt.home)).items():
+    for category, found in _categories(skills.load_all(rt.home)).items():
         for command, description, aliases in found:
             if name in (command, *aliases):
                 return {"canonical": command, "description": description, "category": category}
@@ -193,7 +195,7 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
     """The slash commands, for completion and help."""
     del rid, params
     rt.assembly()
-    shelf = skills.shelf(rt.home)
+    shelf = skills.load_all(rt.home)
     categories = _categories(shelf)
     named = {
         category: [[f"/{name}", description] for name, description, _ in found]
@@ -215,7 +217,7 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
     }
 
 
-def _categories(shelf: Shelf) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
+def _categories(shelf: SkillSet) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
     ours = [(command.name, command.help, tuple(command.aliases)) for command in COMMANDS]
     theirs = [(c.name, c.description, ()) for c in plugins.commands("rpc").values()]
     instructions = [(skill.name, skill.description, ()) for skill in usable(shelf.skills)]

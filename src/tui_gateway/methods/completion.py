@@ -50,7 +50,7 @@ def path(rt: Runtime, rid: Rid, params: PathWord) -> Items:
 
 def _folder(rt: Runtime, params: PathWord) -> Path:
     session = rt.sessions.get(params.session_id)
-    own = rt.live(session).cwd if session is not None else folder.own()
+    own = rt.live(session).cwd if session is not None else folder.current()
     named = (own / Path(params.cwd).expanduser()) if params.cwd else own
     return named if _is_folder(named) else own
 
@@ -147,7 +147,7 @@ def _commands(start: str, home: Home) -> Iterator[Item]:
     helps = {command.name: command.help for command in COMMANDS}
     helps |= {alias: f"/{row.name}" for row in COMMANDS for alias in row.aliases}
     helps |= {row.name: row.description for row in plugins.commands("rpc").values()}
-    helps |= {skill.name: skill.description for skill in usable(skills.found(home))}
+    helps |= {skill.name: skill.description for skill in usable(skills.load(home))}
     for name in sorted(helps):
         if name.startswith(start.lower()):
             yield Item(name, f"/{name}", helps[name])

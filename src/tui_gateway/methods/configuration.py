@@ -56,7 +56,7 @@ def get(rt: Runtime, rid: Rid, params: Get) -> Value:
         chosen = rt.live(session).model_name if session is not None else ""
         return {"key": key, "value": chosen or rt.settings.model.name}
     if key == "cwd":
-        return {"key": key, "value": str(rt.live(session).cwd if session else folder.own())}
+        return {"key": key, "value": str(rt.live(session).cwd if session else folder.current())}
     if key == "verbose":
         return {"key": key, "value": session.get("tool_progress_mode", "all") if session else "all"}
     if key == "reasoning":

@@ -32,7 +32,7 @@ def manage_skills(rt: Runtime, rid: Rid, params: Manage) -> Skills:
     """List the skills of the home, search them, or show plugin."""
     del rid
     rt.assembly()  # loads the plugins, whose commands hide skills of the same name
-    found = usable(skills.found(rt.home))
+    found = usable(skills.load(rt.home))
     match params.action:
         case "list":
             return {"skills": by_category(rt.home)}
@@ -75,7 +75,7 @@ class Output(TypedDict):
 def reload_skills(rt: Runtime, rid: Rid, params: Nothing) -> Output:
     """Report the skills that can be used now, and what is wrong with others."""
     del rid, params
-    shelf = skills.shelf(rt.home)
+    shelf = skills.load_all(rt.home)
     names = [f"  /{skill.name}" for skill in usable(shelf.skills)]
     return {"output": "\n".join([counted(len(names), "skill"), *names, *map(str, shelf.broken)])}
 

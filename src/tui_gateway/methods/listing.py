@@ -212,7 +212,7 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
             NOT_STORED, f"There is no conversation {params.session_id[:200]!r}.", fix=fix
         )
     key = view.stored(store, params.session_id)
-    with view.deciding(store, key):
+    with view.opening_lock(store, key):
         if view.opened(rt, key) is not None:
             fix = "Open another one first, or start one with /new; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)

@@ -162,7 +162,7 @@ def pull(rt: Runtime, rid: Rid, params: Pull) -> None:
     """
     sid, session = params.session_id, rt.session(params.session_id)
     rt.watch(session)
-    live, settle, stop = rt.live(session), rt.later(rid), threading.Event()
+    live, settle, stop = rt.live(session), rt.defer_answer(rid), threading.Event()
     with live.lock:
         if live.fetch is not None:
             raise RpcError(BUSY, "A model is being fetched already.")

@@ -11,7 +11,7 @@ from tui_gateway import agents, folder, info, stored_session, surface, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import Rid, RpcError
-from tui_gateway.runtime import SOURCE, Live, LiveSession, Runtime, at_rest
+from tui_gateway.runtime import SOURCE, LiveSession, Runtime, SessionState, at_rest
 from tui_gateway.view import Snapshot
 
 _PAGE = (
@@ -72,7 +72,7 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
     del rid
     if params.parent_session_id and rt.db().read(sessions.find, params.parent_session_id) is None:
         raise RpcError(NOT_STORED, "There is no conversation with the id in parent_session_id.")
-    live = Live(
+    live = SessionState(
         source=params.source,
         cwd=_folder(params.cwd),
         model_name="/".join(filter(None, (params.provider, params.model))) if params.model else "",
@@ -86,7 +86,7 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
     session["pending_title"] = params.title.strip() or None
     described = info.describe(rt, session)  # needs the settings: what fails opens nothing
     sid = _open(rt, session)
-    rt.afterwards(lambda: agents.begin(rt, sid, session))
+    rt.run_after_answer(lambda: agents.begin(rt, sid, session))
     return {
         "session_id": sid,
         "stored_session_id": session["session_key"],
@@ -117,23 +117,23 @@ def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
     del rid
     if not params.session_id:
         raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
-    live = Live(
+    live = SessionState(
         cwd=_folder(params.cwd),
         closes_with_client=params.close_on_disconnect,
         is_rendered=params.render,
     )
     key = view.stored(rt.db(), params.session_id)
-    with view.deciding(rt.db(), key):
+    with view.opening_lock(rt.db(), key):
         sid = view.opened(rt, key)
         if sid is None:
             rt.check_room()
             stored_session.open_stored(rt, key, live)
             session = _new(key, live, params.cols)
             sid = _open(rt, session)
-            rt.afterwards(lambda: agents.begin(rt, sid, session))
+            rt.run_after_answer(lambda: agents.begin(rt, sid, session))
     session = rt.session(sid)
     surface.attach(rt, session)
-    with surface.held_until_answered(rt, session):
+    with surface.paused_until_answered(rt, session):
         return view.snapshot(rt, sid, params.limit, params.after)
 
 
@@ -186,13 +186,13 @@ def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
         rt.presence.remove(key)
         raise
     origin = rt.live(session)
-    live = Live(
+    live = SessionState(
         conversation_id=key, source=origin.source, cwd=origin.cwd, model_name=origin.model_name
     )
     child = _new(key, live, session.get("cols", 80))
     sid = _open(rt, child)
-    stored_session.tell_start(rt, child)
-    rt.afterwards(lambda: agents.begin(rt, sid, child))
+    stored_session.invoke_start_hook(rt, child)
+    rt.run_after_answer(lambda: agents.begin(rt, sid, child))
     title = store.read(titles.title_of, key) or ""
     return {"session_id": sid, "stored_session_id": key, "title": title, "parent": parent}
 
@@ -221,7 +221,7 @@ def close(rt: Runtime, rid: Rid, params: Close) -> Closed:
 # -- how sessions are made and told ------------------------------------------------------------------
 
 
-def _new(key: str, live: Live, cols: int) -> LiveSession:
+def _new(key: str, live: SessionState, cols: int) -> LiveSession:
     return {
         **at_rest(key, live),
         "image_counter": 0,
@@ -238,7 +238,7 @@ def _open(rt: Runtime, session: LiveSession) -> str:
 
 
 def _folder(name: str) -> Path:
-    return folder.named(name) if name else folder.own()
+    return folder.resolve(name) if name else folder.current()
 
 
 def _seed(message: SeedMessage) -> dict[str, Any]:

@@ -58,11 +58,11 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
         if (
             busy == "steer"
             and not images
-            and prompts.steer(rt, session, content, rt.later(rid), key)
+            and prompts.steer(rt, session, content, rt.defer_answer(rid), key)
         ):
             return None
         if replaced is not None:
-            answer = undo.submit_instead(rt, session, content, replaced, key)
+            answer = undo.resubmit(rt, session, content, replaced, key)
         else:
             answer = prompts.submit(rt, session, content, key)
         if not answer.get("duplicate"):

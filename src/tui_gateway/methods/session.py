@@ -15,7 +15,7 @@ from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import partials, sessions, titles
 from hermes_state.ledger import turns as turn_ledger
 from tui_gateway import agents, attachment, folder, info, prompts, shell, stored_session, view
-from tui_gateway import undo as undoing
+from tui_gateway import undo as undo_turns
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import Rid, RpcError
@@ -102,7 +102,7 @@ def _name(rt: Runtime, session: LiveSession, key: str, cleaned: str) -> None:
         raise RpcError(TITLE_REFUSED, error.message, fix=error.fix) from error
     if makes_session:
         live.seed = []
-        stored_session.tell_start(rt, session)
+        stored_session.invoke_start_hook(rt, session)
 
 
 class Stopped(TypedDict):
@@ -138,7 +138,7 @@ def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
         raise RpcError(BAD_ARGUMENT, "The message is empty.")
     session = rt.session(params.session_id)
     text = attachment.with_pasted(rt.home, params.text)
-    if not prompts.steer(rt, session, text, rt.later(rid)):
+    if not prompts.steer(rt, session, text, rt.defer_answer(rid)):
         raise RpcError(NOTHING_RUNS, "No turn runs that could hear it.", fix="Send it as a prompt.")
     return None
 
@@ -152,7 +152,7 @@ class Undone(TypedDict):
 def undo(rt: Runtime, rid: Rid, params: Session) -> Undone:
     """Undo the last exchange; it stays in the store, out of the conversation."""
     del rid
-    return {"removed": undoing.undo_last(rt, rt.session(params.session_id))}
+    return {"removed": undo_turns.undo_last(rt, rt.session(params.session_id))}
 
 
 class Compress(Session, frozen=True):
@@ -185,7 +185,7 @@ def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
         before = rt.db().read(message_ledger.count, info.key_of(session))
         outcome = _compact(session, params.focus_topic, before, stop)
     if outcome["compressed"]:
-        info.tell_change(rt, session, "compress")
+        info.notify_changed(rt, session, "compress")
     return _account(rt, session, outcome, before)
 
 
@@ -317,14 +317,14 @@ def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
     session = rt.session(params.session_id)
     if not params.cwd:
         raise RpcError(FOLDER_MISSING, "Which folder?", fix="Give cwd.")
-    path = folder.named(params.cwd)
+    path = folder.resolve(params.cwd)
     prompts.check_idle(rt, session)
     rt.live(session).cwd = path
     if (agent := session.get("agent")) is not None:
         agent.bench.workspace = agent.bench.cwd = path
     if rt.db().read(sessions.find, info.key_of(session)) is not None:
         rt.db().write(sessions.change, info.key_of(session), cwd=str(path))
-    rt.afterwards(lambda: info.tell(rt, params.session_id, session))
+    rt.run_after_answer(lambda: info.send(rt, params.session_id, session))
     return info.describe(rt, session)
 
 

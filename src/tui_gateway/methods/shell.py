@@ -12,7 +12,7 @@ from tui_gateway.runtime import Runtime
 _MAX_TIMEOUT_S = 3600.0
 
 
-class Command(Params, frozen=True):
+class ShellParams(Params, frozen=True):
     """A command line."""
 
     command: Annotated[str, says("The command, for /bin/sh.")] = ""
@@ -23,7 +23,7 @@ class Command(Params, frozen=True):
     timeout: Annotated[float, says("Seconds until it is stopped.", gt=0, le=_MAX_TIMEOUT_S)] = 60.0
 
 
-class Ran(TypedDict):
+class ShellResult(TypedDict):
     """The output of the command and its exit status: 124 after a timeout, 130 after an interrupt."""
 
     stdout: str
@@ -31,7 +31,7 @@ class Ran(TypedDict):
     code: int
 
 
-def execute(rt: Runtime, rid: Rid, params: Command) -> Ran:
+def execute(rt: Runtime, rid: Rid, params: ShellParams) -> ShellResult:
     """Run a shell command of the person, without approval; `session.interrupt` stops it."""
     del rid
     if not params.command.strip() or "\0" in params.command:
@@ -47,5 +47,5 @@ def _folder(rt: Runtime, sid: str) -> Path:
     opened = map(rt.live, list(rt.sessions.values()))
     of_client = [live for live in opened if rt.transport in live.watchers]
     if not of_client:
-        return folder.own()
+        return folder.current()
     return max(of_client, key=lambda live: live.created_at).cwd

@@ -60,7 +60,7 @@ def list_processes(rt: Runtime, rid: Rid, params: Session) -> Processes:
                 "exit_code": process.exit_code,
                 "started_at": process.started_at,
             }
-            for process in agent.bench.processes.of(agent.conversation_id)
+            for process in agent.tool_context.processes.of(agent.conversation_id)
         ]
     }
 
@@ -82,7 +82,7 @@ def kill_process(rt: Runtime, rid: Rid, params: Kill) -> Killed:
     del rid
     agent = _agent(rt, params.session_id)
     try:
-        process = agent.bench.processes.get(agent.conversation_id, params.process_id)
+        process = agent.tool_context.processes.get(agent.conversation_id, params.process_id)
     except ToolError as error:
         raise RpcError(BAD_ARGUMENT, error.message, fix=error.fix) from error
     was_running = process.is_running
@@ -98,7 +98,7 @@ def stop_processes(rt: Runtime, rid: Rid, params: Ask) -> Killed:
     running = [
         process
         for agent in [_agent(rt, sid) for sid in sids]
-        for process in agent.bench.processes.of(agent.conversation_id)
+        for process in agent.tool_context.processes.of(agent.conversation_id)
         if process.is_running
     ]
     for process in running:

@@ -236,7 +236,7 @@ def test_a_rate_limit_says_when_to_come_back(server: ScriptedServer, model: Mode
     moment = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
     server.add(faults.rate_limited(3), faults.rate_limited(moment), faults.rate_limited())
     found: list[float | None] = []
-    with clock.reading(lambda: moment.timestamp() - 7):
+    with clock.replaced(lambda: moment.timestamp() - 7):
         for _ in range(3):
             with pytest.raises(ModelError) as caught:
                 model.ask(HELLO, Stop(), ignore)

@@ -72,7 +72,7 @@ def test_the_gate_asks_about_a_path_outside_the_workspace(
         record(event)
         if isinstance(event, QuestionAsked):
             row = store.read(questions.fetch, event.question_id)
-            dangers = plant.dangers_of({"where": row["detail"]}, chat.agent.bench)
+            dangers = plant.dangers_of({"where": row["detail"]}, chat.agent.tool_context)
             remembered.extend(danger.key for danger in dangers)
             store.write(questions.answer, event.question_id, "once", by="tester")
 

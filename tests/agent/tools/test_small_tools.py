@@ -68,7 +68,7 @@ def filled(desk: Desk) -> list[int]:
     store = desk.bench.store
     store.write(sessions.create, "old", "telegram", {})
     store.write(titles.set_title, "old", "The garden")
-    with clock.reading(lambda: 1_700_000_000.0):
+    with clock.replaced(lambda: 1_700_000_000.0):
         ids = [
             store.write(messages.append, "old", NewMessage("user", "when do the tulips bloom?")),
             store.write(messages.append, "old", NewMessage("assistant", "tulips bloom in April")),

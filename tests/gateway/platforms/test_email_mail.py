@@ -491,7 +491,7 @@ def test_a_cursor_belongs_to_its_mailbox_and_a_broken_one_is_named(tmp_path: Pat
 
 def test_after_an_hour_the_next_mail_may_go() -> None:
     pace, now = Pace(2), 1000.0
-    with clock.reading(lambda: now):
+    with clock.replaced(lambda: now):
         pace.note("a")
         pace.note("a")
         assert pace.wait_s("a") == 3600.0

@@ -341,7 +341,7 @@ def test_after_a_sleep_the_stale_poll_is_given_up(
         api.world.wait_for(lambda: api._poll == 1)
         api.world.write("while it slept")
         began = time.time()
-        with clock.reading(lambda: began + 3600 * (time.time() - began)):
+        with clock.replaced(lambda: began + 3600 * (time.time() - began)):
             assert ingress.hear()[0].text == "while it slept"
 
 

@@ -77,7 +77,7 @@ def serving(hooks: dict[str, Any], **settings: Any) -> Generator[Server]:
     assert isinstance(adapter, WebhookAdapter)
     ingress = ScriptedIngress()
     with (
-        clock.reading(lambda: NOW),
+        clock.replaced(lambda: NOW),
         connected(adapter, ingress) as loop,
         httpx2.Client(timeout=TIMEOUT_S) as client,
     ):

@@ -138,11 +138,11 @@ class Engine:
                 events.put(None)
 
         self._wait_for_turn(stop)
-        with stop.undoing(leave):
+        with stop.callback(leave):
             threading.Thread(target=work, name="embedded-model", daemon=True).start()
             try:
                 while (item := events.get()) is not None:
-                    _deal_with(item, report, take)
+                    _dispatch(item, report, take)
             finally:
                 is_abandoned.set()
         if self._closing.is_set():
@@ -167,7 +167,7 @@ class Engine:
         tell(Notice(f"Loading the embedded model {self.path.stem} ({size})."))
         params = self._params(library)
         # While it loads, nothing else in this process runs: slow disks are to be waited for before.
-        _bring_to_memory(self.path, is_over)
+        _read_into_page_cache(self.path, is_over)
         try:
             server = library.Server(params)
         except (RuntimeError, ValueError) as error:
@@ -264,9 +264,7 @@ class Engine:
             connection.close()
 
 
-def _deal_with(
-    item: Event | Chunk | Exception, report: Sink, take: Callable[[Chunk], None]
-) -> None:
+def _dispatch(item: Event | Chunk | Exception, report: Sink, take: Callable[[Chunk], None]) -> None:
     if isinstance(item, ValueError | RuntimeError):  # how the engine says no to a request
         raise ModelRefusedError(
             f"The embedded model cannot answer this: {item}.", provider=EMBEDDED
@@ -317,7 +315,7 @@ def _library() -> Any:  # noqa: ANN401 -- the module
     return xllamacpp
 
 
-def _bring_to_memory(path: Path, is_over: Callable[[], bool]) -> None:
+def _read_into_page_cache(path: Path, is_over: Callable[[], bool]) -> None:
     """Ask the system to cache the file's pages; raise Interrupted when the caller stops it."""
     buffer = bytearray(_PAGES)
     with path.open("rb", buffering=0) as file:

@@ -40,7 +40,7 @@ def choose(home: Home) -> Choice:
     free, spare = _free_bytes(home), hardware.available_bytes()
     lacking = ""
     for entry in catalog.entries():
-        lack = _lack(entry, free + _unfinished(home, entry), spare)
+        lack = _shortage(entry, free + _unfinished(home, entry), spare)
         if not lack:
             return Choice(entry.name, lacking or "it is the default")
         lacking = lacking or lack
@@ -70,7 +70,7 @@ def pull(
 def fetch(entry: Entry, home: Home, *, hub: str, progress: Progress = ignore) -> Path:
     """Get a model of the catalog from the model hub; raises ModelMissingError."""
     make_folder(home.models)
-    with _alone(home, entry.name, progress):
+    with _locked(home, entry.name, progress):
         if not _is_here(home, entry, progress):
             _fetch(home, entry, hub, progress)
         progress(Step(entry.notice))
@@ -145,7 +145,7 @@ def adopt(name: str | None, source: Path, home: Home, progress: Progress = ignor
     digest = model_files.sha256(path, lambda count: progress(Step("checking", count, size)))
     entry = next((entry for entry in catalog.entries() if entry.sha256 == digest), None)
     chosen = _name_for(name, path, entry)
-    with _alone(home, chosen, progress):
+    with _locked(home, chosen, progress):
         model_files.drop_record(home, chosen)
         _link(path, model_files.file_of(home, chosen))
         notice = entry.notice if entry else _own_notice(path, head)
@@ -195,7 +195,7 @@ def _link(path: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(home: Home, name: str, progress: Progress) -> Generator[None]:
+def _locked(home: Home, name: str, progress: Progress) -> Generator[None]:
     """Hold off other pulls of the same model; whoever comes second finds it done."""
     lock = LockFile(home.models / f".{name}.lock")
     try:
@@ -209,7 +209,7 @@ def _alone(home: Home, name: str, progress: Progress) -> Generator[None]:
         lock.release()
 
 
-def _lack(entry: Entry, free: int, spare: int | None) -> str:
+def _shortage(entry: Entry, free: int, spare: int | None) -> str:
     """Say what the machine has too little of for this model; empty when there is enough."""
     if free < entry.bytes + _SPARE_BYTES:
         return (
@@ -226,7 +226,7 @@ def _lack(entry: Entry, free: int, spare: int | None) -> str:
 
 def _check_room(home: Home, entry: Entry) -> None:
     free = _free_bytes(home) + _unfinished(home, entry)
-    if lack := _lack(entry, free, None):
+    if lack := _shortage(entry, free, None):
         raise ModelMissingError(
             f"There is no room: {lack}.",
             fix=f"Free some space, or set HERMES_HOME to a larger disk than that of {home.root}.",

@@ -27,7 +27,7 @@ from hermes_core.errors import (
     StoreVersionError,
 )
 from hermes_core.paths import touch_private
-from hermes_core.text import truncate, typed
+from hermes_core.text import shell_quoted, truncate
 from hermes_state.engines.sqlite.schema import APPLICATION_ID
 
 OLDEST_SQLITE = (3, 51, 3)
@@ -95,7 +95,7 @@ def check_file(path: Path) -> bool:
         raise ForeignStoreError(
             f"{path} was written by hermes-agent.",
             fix="Nothing was changed. Set HERMES_HOME to a new folder, then run: "
-            f"hermes sessions import --from-hermes-agent {typed(home)}",
+            f"hermes sessions import --from-hermes-agent {shell_quoted(home)}",
         )
     raise ForeignStoreError(
         f"{path} is a database of another program.",

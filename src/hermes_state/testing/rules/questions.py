@@ -129,4 +129,4 @@ class QuestionRules:
                 )  # fmt: skip
             assert (store.read(turns.find, turn_id) or {})["reason"] == "no to [secret API_KEY]"
         finally:
-            secrets.forget()
+            secrets.clear()

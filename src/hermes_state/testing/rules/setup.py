@@ -26,7 +26,7 @@ class Clock:
 def still_clock() -> Generator[Clock]:
     """Stop the clock, unless the test moves it."""
     moved = Clock()
-    with clock.reading(moved):
+    with clock.replaced(moved):
         yield moved
 
 
