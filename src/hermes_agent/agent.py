@@ -196,7 +196,7 @@ class Agent:
             hooks=self.hooks,
             session_id=session_id,
             source=self.platform,
-            workspace=self.bench.workspace,
+            workspace=self.tool_context.workspace,
             can_ask=self.asker.can_ask,
             sink=sink,
             paid_by=paid_by,

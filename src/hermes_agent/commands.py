@@ -475,7 +475,11 @@ def _model_lines(context: Context) -> list[str]:
     facts = agent.model.facts
     model = f"Model: {facts.name} ({facts.provider}), window of {facts.window:,} tokens"
     # The path has the name of the person whose machine this is.
-    return [model, f"Folder: {agent.tool_context.workspace}"] if has_notes(agent.permissions) else [model]
+    return (
+        [model, f"Folder: {agent.tool_context.workspace}"]
+        if has_notes(agent.permissions)
+        else [model]
+    )
 
 
 def _model(context: Context, name: str) -> str:

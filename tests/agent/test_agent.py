@@ -107,4 +107,4 @@ def test_a_person_can_have_a_conversation_shortened(make_chat: MakeChat) -> None
 def test_a_sub_agent_works_in_the_folder_of_its_agent(make_chat: MakeChat) -> None:
     agent = make_chat(["Done."]).agent
     sub_agent = agent.sub_agent("part", "turn", ignore)
-    assert sub_agent.bench.workspace == agent.bench.workspace != Path.cwd()
+    assert sub_agent.tool_context.workspace == agent.tool_context.workspace != Path.cwd()

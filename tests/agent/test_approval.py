@@ -309,8 +309,8 @@ def test_a_lasting_yes_is_no_key_for_other_calls(
 ) -> None:
     steps = [call("terminal", command=one) for one in (first, first, STEAL)]
     chat = make_chat([*steps, "ok"], [terminal.TOOL], can_ask=True)
-    (chat.agent.bench.workspace / ".env").write_text("A=1")
-    other = chat.agent.bench.workspace.parent / "other"
+    (chat.agent.tool_context.workspace / ".env").write_text("A=1")
+    other = chat.agent.tool_context.workspace.parent / "other"
     other.mkdir()
     (other / "f").write_text("")
     person = Person(chat, store, answer)
@@ -354,7 +354,7 @@ def test_a_lasting_yes_of_a_former_version_is_asked_again(
     command = call("terminal", command="rm -rf ../precious")
     chat = make_chat([command, "ok"], [terminal.TOOL], can_ask=True)
     former = [
-        danger.key for danger in of_command("rm -rf ../precious", *[chat.agent.bench.cwd] * 3)
+        danger.key for danger in of_command("rm -rf ../precious", *[chat.agent.tool_context.cwd] * 3)
     ]
     store.write(questions.grant, [*former, "terminal:rm -r", "terminal:unsandboxed"])
     person = Person(chat, store, "deny")
@@ -370,7 +370,7 @@ def test_a_lasting_yes_ends_when_the_path_leads_elsewhere(
         folder.mkdir()
     write = call("write_file", path="link/x", content="x")
     chat = make_chat([write, write, "ok"], [write_file.TOOL], can_ask=True)
-    link = chat.agent.bench.workspace / "link"
+    link = chat.agent.tool_context.workspace / "link"
     link.symlink_to(outside[0])
     person = Person(chat, store, "always")
     record = chat.agent.sink
