@@ -321,7 +321,7 @@ def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
     prompts.check_idle(rt, session)
     rt.live(session).cwd = path
     if (agent := session.get("agent")) is not None:
-        agent.bench.workspace = agent.bench.cwd = path
+        agent.tool_context.workspace = agent.tool_context.cwd = path
     if rt.db().read(sessions.find, info.key_of(session)) is not None:
         rt.db().write(sessions.change, info.key_of(session), cwd=str(path))
     rt.run_after_answer(lambda: info.send(rt, params.session_id, session))
