@@ -179,7 +179,7 @@ class Agent:
     def admit(self, tool: Tool, args: Args, turn_id: str, stop: Stop) -> None:
         """Lead what a surface does for a turn through the gate; raises ToolDeniedError, Interrupted."""
         who = CallRef(self.conversation_id, self.session_id, turn_id, tool.name)
-        self._executor.gate.admit(tool, args, self.bench, who, stop, self.sink)
+        self._executor.gate.admit(tool, args, self.tool_context, who, stop, self.sink)
 
     def answer(self, question_id: str, text: str) -> None:
         """Answer a question that the agent asked. Raises UsageError when it is not open."""

@@ -354,7 +354,8 @@ def test_a_lasting_yes_of_a_former_version_is_asked_again(
     command = call("terminal", command="rm -rf ../precious")
     chat = make_chat([command, "ok"], [terminal.TOOL], can_ask=True)
     former = [
-        danger.key for danger in of_command("rm -rf ../precious", *[chat.agent.tool_context.cwd] * 3)
+        danger.key
+        for danger in of_command("rm -rf ../precious", *[chat.agent.tool_context.cwd] * 3)
     ]
     store.write(questions.grant, [*former, "terminal:rm -r", "terminal:unsandboxed"])
     person = Person(chat, store, "deny")
