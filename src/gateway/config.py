@@ -163,11 +163,6 @@ class GatewayConfig:
             return self.reset_by_platform[platform]
         return self.reset_by_type.get(session_type or "", self.default_reset_policy)
 
-    def get_connected_platforms(self) -> list[Platform]:
-        """Return the enabled platforms."""
-        enabled = [platform for platform, config in self.platforms.items() if config.enabled]
-        return sorted(enabled, key=lambda platform: platform.value)
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "platforms": {name.value: config.to_dict() for name, config in self.platforms.items()},

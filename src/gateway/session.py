@@ -202,12 +202,6 @@ class SessionStore:
             self._replace(old, entry, SWITCH)
             return entry
 
-    def lookup_by_session_id(self, session_id: str) -> SessionEntry | None:
-        """Return the route to a session."""
-        self._ensure_loaded()
-        with self._lock:
-            return next((e for e in self._entries.values() if e.session_id == session_id), None)
-
     def peek(self, session_key: str) -> SessionEntry | None:
         """Return the route of a chat without changing it."""
         self._ensure_loaded()

@@ -124,10 +124,6 @@ def _alive(record: dict[str, Any]) -> int | None:
     return pid
 
 
-def is_gateway_running() -> bool:
-    return get_running_pid() is not None
-
-
 def write_runtime_status(
     *,
     gateway_state: State | None = None,

@@ -203,7 +203,7 @@ def test_a_platform_that_is_set_up_wrongly_says_which_setting_it_is(world: World
     assert ended.returncode == 78
     assert "gateway.platforms.loopback" in ended.stderr
     assert status.read_runtime_status()["gateway_state"] == "startup_failed"
-    assert not status.is_gateway_running()
+    assert status.get_running_pid() is None
 
 
 @pytest.mark.parametrize("setting", ["owners", "allow"])

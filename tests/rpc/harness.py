@@ -20,8 +20,8 @@ from hermes_protocol.events import EVENTS
 from hermes_state import SessionDB
 from hermes_state.ledger import lineage
 from hermes_state.ledger import turns as turn_ledger
+from tests.rpc.memory_transport import MemoryTransport
 from tui_gateway import server
-from tui_gateway.transport import MemoryTransport
 
 TIMEOUT_S = 30.0
 """A process on a busy machine takes its time to start."""

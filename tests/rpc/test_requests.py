@@ -11,9 +11,9 @@ import pytest
 from hermes_core.errors import StoreError
 from hermes_protocol.errors import CODES
 from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError
+from tests.rpc.memory_transport import MemoryTransport
 from tui_gateway import methods, server
 from tui_gateway.pool import Pool
-from tui_gateway.transport import MemoryTransport
 
 
 @pytest.mark.parametrize(
