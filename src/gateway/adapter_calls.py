@@ -5,11 +5,14 @@ Not every exception is an `Exception`: `SystemExit` in a task ends the event loo
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec, TypeVar
 
 from gateway.platforms.base import PlatformError
 from hermes_core.errors import describe_error
+
+logger = logging.getLogger(__name__)
 
 Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
@@ -28,6 +31,19 @@ async def called(
         if is_end_of(task, error):
             raise
         raise PlatformError(f"Something went wrong: {describe_error(error)}.") from error
+
+
+async def attempted(
+    what: str,
+    method: Callable[Params, Awaitable[object]],
+    *args: Params.args,
+    **kwargs: Params.kwargs,
+) -> None:
+    """Call a method whose result nobody waits for; what it raises is logged, and its caller goes on."""
+    try:
+        await method(*args, **kwargs)
+    except Exception:
+        logger.exception("%s failed", what)
 
 
 def own_task() -> asyncio.Task[Any]:

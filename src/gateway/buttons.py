@@ -5,9 +5,9 @@ turn was stopped, or the process or the platform was away meanwhile.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 
+from gateway.adapter_calls import attempted
 from gateway.blocking import run_blocking
 from gateway.outline import closed
 from gateway.platforms.base import BasePlatformAdapter
@@ -15,8 +15,6 @@ from hermes_core import clock
 from hermes_state.ledger import outbox, questions
 from hermes_state.store import Store
 from hermes_state.values import Row
-
-logger = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 20
 _RETRY_INTERVAL_S = 0.25
@@ -54,10 +52,7 @@ class Buttons:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            try:
-                await self._remove_all()
-            except Exception:
-                logger.warning("Could not remove buttons", exc_info=True)
+            await attempted("Removing buttons", self._remove_all)
 
     async def _remove_all(self) -> None:
         for _ in range(_MAX_ATTEMPTS):

@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from gateway import replies
+from gateway.adapter_calls import attempted
 from gateway.blocking import run_blocking
 from gateway.platforms.base import (
     BasePlatformAdapter,
@@ -102,10 +103,7 @@ class Delivery:
         self._loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
-            try:
-                await self._send_due()
-            except Exception:
-                logger.exception("Could not read the outbox; retrying")
+            await attempted("Reading the outbox", self._send_due)
             look = self._loop.call_later(_POLL_INTERVAL_S, self._wake.set)
             try:
                 await self._wake.wait()

@@ -20,6 +20,7 @@ import msgspec
 
 import hermes_state
 from gateway import access, closing, health, preflight, status
+from gateway.adapter_calls import attempted
 from gateway.blocking import run_blocking
 from gateway.config import GatewayConfig, Platform, load
 from gateway.platforms import registry
@@ -401,15 +402,15 @@ class GatewayRunner:
         """Close expired conversations, forget unused routes and release idle agents."""
         await asyncio.sleep(_FIRST_CHECK_DELAY_S)
         while self._running:
-            try:
-                await self._look_for_expired()
-                await run_blocking(self._tidy)
-            except Exception:
-                logger.exception("Could not close expired conversations; retrying")
+            await attempted("Closing expired conversations", self._look_after_routes)
             for _ in range(int(interval)):
                 if not self._running:
                     return
                 await asyncio.sleep(1)
+
+    async def _look_after_routes(self) -> None:
+        await self._look_for_expired()
+        await run_blocking(self._tidy)
 
     async def _look_for_expired(self) -> None:
         await run_blocking(self.session_store._ensure_loaded)

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from gateway import commands
 from gateway.access import Access
-from gateway.adapter_calls import called
+from gateway.adapter_calls import attempted, called
 from gateway.admin_chats import AdminChats
 from gateway.attachments import Attachments
 from gateway.blocking import run_blocking
@@ -247,7 +247,7 @@ class Services:
     async def _connected(self, name: str, adapter: BasePlatformAdapter) -> None:
         await self.delivery.resolve_unsure(name)
         self.buttons.check()
-        self._spawn(self.streams.settle_left(name))
+        self._spawn(attempted("Finishing drafts of stopped turns", self.streams.settle_left, name))
         self._spawn(self._announce(name, adapter))
 
     async def _announce(self, name: str, adapter: BasePlatformAdapter) -> None:

@@ -5,11 +5,11 @@ disagree. When a draft fails, the reply is sent as a message.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from gateway import reply_attachments
+from gateway.adapter_calls import attempted
 from gateway.blocking import run_blocking
 from gateway.outline import closed
 from gateway.platforms.base import BasePlatformAdapter, SendMetadata, SendResult
@@ -29,8 +29,6 @@ from hermes_state.ledger import drafts as draft_ledger
 from hermes_state.ledger import outbox, turns
 from hermes_state.store import Store
 from hermes_state.values import Row
-
-logger = logging.getLogger(__name__)
 
 _MIN_DRAFT = 24
 """Characters that are worth a first message."""
@@ -95,7 +93,9 @@ class Streams:
     def _over(self, turn_id: str, stream: "_Stream") -> None:
         self._open.pop(turn_id, None)
         if stream.may_have_draft:
-            task = self._settling[turn_id] = asyncio.create_task(stream.settle())
+            task = self._settling[turn_id] = asyncio.create_task(
+                attempted(f"Finishing the draft of turn {turn_id}", stream.settle)
+            )
             task.add_done_callback(lambda _task: self._settling.pop(turn_id, None))
 
     def stopped(self, turn_id: str, platform: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -104,7 +104,9 @@ class Streams:
             loop.call_soon_threadsafe(self._look_for_left, turn_id, platform)
 
     def _look_for_left(self, turn_id: str, platform: str) -> None:
-        task = self._settling[f"left:{turn_id}"] = asyncio.create_task(self.settle_left(platform))
+        task = self._settling[f"left:{turn_id}"] = asyncio.create_task(
+            attempted("Finishing drafts of stopped turns", self.settle_left, platform)
+        )
         task.add_done_callback(lambda _task: self._settling.pop(f"left:{turn_id}", None))
 
     async def settle_left(self, platform: str) -> None:
@@ -112,15 +114,10 @@ class Streams:
         adapter = self._adapters().get(platform)
         if adapter is None or not adapter.abilities.can_edit:
             return
-        try:
-            for row in await run_blocking(
-                lambda: self._store.read(draft_ledger.orphaned, platform)
-            ):
-                if row["turn_id"] not in self._open and row["turn_id"] not in self._settling:
-                    metadata: SendMetadata = {"key": f"turn:{row['turn_id']}:0"}
-                    await _settle(self._store, adapter, row, _STOPPED, metadata)
-        except Exception:
-            logger.exception("%s: could not finish the drafts of stopped turns", platform)
+        for row in await run_blocking(lambda: self._store.read(draft_ledger.orphaned, platform)):
+            if row["turn_id"] not in self._open and row["turn_id"] not in self._settling:
+                metadata: SendMetadata = {"key": f"turn:{row['turn_id']}:0"}
+                await _settle(self._store, adapter, row, _STOPPED, metadata)
 
     async def closed(self, turn_id: str) -> None:
         """Wait until the draft of a turn is not edited any more."""
@@ -169,7 +166,11 @@ class _Stream:
         if self._is_over:
             return
         if self._edits:
-            self._tasks.append(asyncio.create_task(self._show()))
+            self._tasks.append(
+                asyncio.create_task(
+                    attempted(f"Showing the draft of turn {self._turn_id}", self._show)
+                )
+            )
         if self._adapter.abilities.has_typing:
             self._tasks.append(asyncio.create_task(self._type()))
 
@@ -222,14 +223,11 @@ class _Stream:
 
     async def settle(self) -> None:
         """Remove the cursor from the draft of a stopped turn that no reply follows."""
-        try:
-            draft = await run_blocking(lambda: self._store.read(draft_ledger.find, self._turn_id))
-            if draft is None or not draft["message_id"] or await run_blocking(self._is_followed):
-                return
-            text = self._fitting(self._draft_text) if self._draft_text else _STOPPED
-            await _settle(self._store, self._adapter, draft, text, self._metadata)
-        except Exception:
-            logger.exception("Could not finish the draft of turn %s", self._turn_id)
+        draft = await run_blocking(lambda: self._store.read(draft_ledger.find, self._turn_id))
+        if draft is None or not draft["message_id"] or await run_blocking(self._is_followed):
+            return
+        text = self._fitting(self._draft_text) if self._draft_text else _STOPPED
+        await _settle(self._store, self._adapter, draft, text, self._metadata)
 
     def _is_followed(self) -> bool:
         """Return whether the draft becomes a reply, now or when the turn resumes."""
@@ -238,19 +236,16 @@ class _Stream:
         return is_open or bool(self._store.read(outbox.of_turn, self._turn_id))
 
     async def _show(self) -> None:
-        """The boundary of a draft: what fails ends it, and the reply is sent as a message."""
-        try:
-            while not self._is_over:
-                await self._news.wait()
-                self._news.clear()
-                self._is_signaled = False
-                if len(self._text) < _MIN_DRAFT or self._is_over or self._text == self._draft_text:
-                    continue
-                if not await self._put(self._text):
-                    return
-                await self._pause(self._adapter.abilities.edit_every_s)
-        except Exception:
-            logger.exception("the draft of %s is not shown any more", self._turn_id)
+        """Show the draft while it grows; a failure ends it, and the reply is sent as a message."""
+        while not self._is_over:
+            await self._news.wait()
+            self._news.clear()
+            self._is_signaled = False
+            if len(self._text) < _MIN_DRAFT or self._is_over or self._text == self._draft_text:
+                continue
+            if not await self._put(self._text):
+                return
+            await self._pause(self._adapter.abilities.edit_every_s)
 
     async def _put(self, text: str) -> bool:
         if self._message_id is None and await run_blocking(self._is_behind):
@@ -308,16 +303,11 @@ class _Stream:
         return result.error_kind != "unsure"
 
     async def _type(self) -> None:
+        adapter, place = self._adapter, (self._chat_id, self._metadata)
         while not self._is_over:
-            try:
-                await self._adapter.send_typing(self._chat_id, self._metadata)
-            except Exception:
-                logger.debug("Could not show typing", exc_info=True)
+            await attempted("Showing typing", adapter.send_typing, *place)
             await self._pause(self._adapter.abilities.typing_every_s)
-        try:
-            await self._adapter.stop_typing(self._chat_id, self._metadata)
-        except Exception:
-            logger.debug("Could not stop typing", exc_info=True)
+        await attempted("Ending typing", adapter.stop_typing, *place)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, at most until the end of the stream."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from gateway import status
-from gateway.adapter_calls import called, is_end_of, own_task
+from gateway.adapter_calls import attempted, called, is_end_of, own_task
 from gateway.blocking import run_blocking
 from gateway.platforms.base import BasePlatformAdapter, Ingress, Manifest, PlatformError
 from hermes_cli.plugin_calls import is_user_interrupt
@@ -107,13 +107,7 @@ class Supervisor:
             return await losses.get()
         finally:
             self.adapter = None
-            try:
-                async with asyncio.timeout(_DISCONNECT_TIMEOUT_S):
-                    await called(adapter.disconnect)
-            except Exception:
-                logger.warning(
-                    "Platform %s did not disconnect cleanly", self.manifest.name, exc_info=True
-                )
+            await attempted(f"Disconnecting {self.manifest.name}", _disconnect, adapter)
 
     async def _report_failure(self, error: PlatformError) -> None:
         self.error = error
@@ -135,6 +129,11 @@ class Supervisor:
 
     def _log(self, level: int, message: str, **fields: object) -> None:
         logger.log(level, message, extra={"platform": self.manifest.name, **fields})
+
+
+async def _disconnect(adapter: BasePlatformAdapter) -> None:
+    async with asyncio.timeout(_DISCONNECT_TIMEOUT_S):
+        await called(adapter.disconnect)
 
 
 async def end(

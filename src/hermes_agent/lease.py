@@ -74,23 +74,21 @@ def acquire(store: Store, conversation_id: str) -> Lease:
 def _acquire(store: Store, conversation_id: str, take: Callable[[str], T | None]) -> T:
     holder = f"{_process()}:{next(_numbers)}"
     _holders.add(holder)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(_holders.discard, holder)
         acquired = take(holder)
         if acquired is None:
             former = store.read(leases.holder_of, conversation_id)
             if former is not None and (is_gone(former) or _is_unreleased(former)):
                 store.write(leases.take_over, conversation_id, former, holder)
                 acquired = take(holder)
-    except BaseException:
-        _holders.discard(holder)
-        raise
-    if acquired is None:
-        _holders.discard(holder)
-        raise ConversationBusyError(
-            f"The conversation {conversation_id} is being run by another process.",
-            fix="Wait for it to end, or stop it there.",
-        )
-    return acquired
+        if acquired is None:
+            raise ConversationBusyError(
+                f"The conversation {conversation_id} is being run by another process.",
+                fix="Wait for it to end, or stop it there.",
+            )
+        undo.pop_all()
+        return acquired
 
 
 @contextlib.contextmanager
@@ -231,9 +229,11 @@ class LeaseRenewer:
         The boundary of the thread: what fails for one lease must not end the renewal of the others.
         """
         try:
-            store.write(leases.renew, lease)
-        except LeaseLostError:
-            self._lose(lease, on_lost)
+            try:
+                store.write(leases.renew, lease)
+            except LeaseLostError:
+                self.remove(lease)
+                on_lost()
         except StoreError as error:  # a full disk, a locked store
             logger.warning("lease of %s: could not renew: %s", lease.conversation_id, error)
             return False
@@ -241,13 +241,6 @@ class LeaseRenewer:
             logger.exception("lease of %s: could not renew", lease.conversation_id)
             return False
         return True
-
-    def _lose(self, lease: Lease, on_lost: Callable[[], None]) -> None:
-        self.remove(lease)
-        try:
-            on_lost()
-        except Exception:
-            logger.exception("lease of %s: handling its loss failed", lease.conversation_id)
 
 
 _renewer = LeaseRenewer()

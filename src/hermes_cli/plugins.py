@@ -134,12 +134,11 @@ class PluginHost:
                 raise PluginError(plugin.error)
             context = PluginContext(plugin.name, home, settings)
             context.is_bundled = self._is_bundled
-            try:
+            with contextlib.ExitStack() as undo:
+                undo.callback(plugin_sources.forget_code, plugin)
                 _register(plugin, context)
                 self._add(context.registered)
-            except BaseException:
-                plugin_sources.forget_code(plugin)
-                raise
+                undo.pop_all()
             self._loaded[plugin.name] = plugin
 
     def reset(self) -> None:

@@ -3,9 +3,6 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
-from contextvars import copy_context
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -177,20 +174,7 @@ class TurnRunner:
         makes_session = accepted is not None and accepted.makes_session
         if self._agents.peek(turn.conversation_id) is not None and not makes_session:
             return prepare()
-        future: Future[T] = Future()
-        finished = threading.Event()
-        future.add_done_callback(lambda _: finished.set())
-        work = partial(_settle, future, prepare)
-        run = copy_context().run
-        try:
-            threading.Thread(target=run, args=(work,), name="prepare", daemon=True).start()
-        except RuntimeError:  # no memory for a thread: then a stop does wait
-            return prepare()
-        with running.stop.callback(finished.set):
-            finished.wait()
-        if not future.done():
-            raise Interrupted
-        return future.result()
+        return running.stop.abandonable(prepare, "prepare")
 
     def _end_unstarted(self, running: Running) -> Outcome:
         """End a turn that was stopped before it had begun."""
@@ -307,11 +291,3 @@ class TurnRunner:
             raise TurnLeftError
         if row["state"] != "failed":
             raise StoreError(outcome.reason)
-
-
-def _settle(future: Future[T], work: Callable[[], T]) -> None:
-    """Give a future the result of some work, or its error."""
-    try:
-        future.set_result(work())
-    except BaseException as error:  # noqa: BLE001 -- raised where the result is asked for
-        future.set_exception(error)

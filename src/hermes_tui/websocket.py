@@ -6,6 +6,7 @@ ping, and the closing of a connection.
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import os
 import struct
@@ -45,12 +46,11 @@ class WebSocketTransport:
                 f"Authorization: Bearer {token}",
             )
             writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode())
-            try:
+            async with contextlib.AsyncExitStack() as undo:
+                undo.push_async_callback(writer.wait_closed)
+                undo.callback(writer.close)
                 _check(await reader.readuntil(b"\r\n\r\n"), key)
-            except BaseException:
-                writer.close()
-                await writer.wait_closed()
-                raise
+                undo.pop_all()
         return cls(reader, writer)
 
     async def send(self, frame: bytes) -> None:

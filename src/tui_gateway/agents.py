@@ -1,19 +1,16 @@
 """Agents of sessions: made in the background, because that takes longer than an answer should."""
 
-import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
-from hermes_core.errors import HermesError
 from hermes_core.loading import loading
 from hermes_protocol.errors import NO_AGENT
 from tui_gateway import info
-from tui_gateway.protocol import RpcError
+from tui_gateway.protocol import RpcError, outcome_of
 from tui_gateway.runtime import LiveSession, Runtime
 
 if TYPE_CHECKING:
     from hermes_agent.agent import Agent
-
-logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 30.0
 
@@ -32,17 +29,12 @@ def begin(rt: Runtime, sid: str, session: LiveSession) -> None:
 
 def _build(rt: Runtime, sid: str, session: LiveSession) -> None:
     live = rt.live(session)
-    try:
-        _make(rt, session)
-    except HermesError as error:
+    work = partial(_make, rt, session)
+    if (error := outcome_of(work, NO_AGENT, "The agent could not be made")) is not None:
         live.error = error
-    except Exception as error:
-        logger.exception("Could not make the agent of session %s", session["session_key"])
-        live.error = RpcError(NO_AGENT, f"The agent could not be made: {error!r}.")
-    finally:
-        with live.lock:
-            live.is_building = False
-        live.ready.set()
+    with live.lock:
+        live.is_building = False
+    live.ready.set()
     if not live.is_closing:
         info.send(rt, sid, session)
 

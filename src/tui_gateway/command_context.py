@@ -80,16 +80,15 @@ class CommandContext:
         with loading:
             from hermes_state.ledger import sessions  # noqa: PLC0415
 
-        live, key = self._like(before), session_id or sessions.new_id()
-        live.conversation_id = key
+        live, key = self._like(before), info.key_of(self._session)
+        live.conversation_id = before.conversation_id
+        other = self._like(before)
+        other.conversation_id = session_id or sessions.new_id()
         try:
             if session_id is not None:
-                stored_session.open_stored(self._rt, key, live)
-        except Exception:  # then it goes on where it was
-            live, key = self._like(before), info.key_of(self._session)
-            live.conversation_id = before.conversation_id
-            raise
-        finally:
+                stored_session.open_stored(self._rt, session_id, other)
+            live, key = other, other.conversation_id
+        finally:  # where that fails, it continues where it was
             self._session.update(at_rest(key, live))
 
     def _like(self, before: SessionState) -> SessionState:

@@ -23,6 +23,7 @@ from hermes_core.errors import HermesError
 from hermes_core.version import install_command
 from hermes_protocol import errors
 from tui_gateway import protocol, server
+from tui_gateway.pool import run_logged
 from tui_gateway.transport import (
     MAX_LINE_BYTES,
     DescriptorWriter,
@@ -212,12 +213,14 @@ def _exit(reason: str, finish: Callable[[], object]) -> NoReturn:
     limit.daemon = True
     limit.start()
     logger.info("leaving: %s", reason)
-    try:
+
+    def end() -> None:
         server.shut_down()
         finish()
         atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
-    except Exception:
-        logger.exception("the end was not in order")
+
+    try:
+        run_logged(end, "Leaving")
     finally:
         with contextlib.suppress(OSError, ValueError):  # last: nobody may read it
             sys.stderr.write(f"[gateway] leaving: {reason}\n")
@@ -228,25 +231,14 @@ def _exit(reason: str, finish: Callable[[], object]) -> NoReturn:
 def _run_maintenance(is_leaving: threading.Event) -> None:
     """End what earlier processes left open, then follow what other processes answer."""
     if not is_leaving.wait(_SWEEP_AFTER_S):
-        _end_orphans()
+        run_logged(_end_orphans, "Ending orphans")
     while not is_leaving.wait(_LOOK_EVERY_S):
-        _report_foreign_answers()
+        run_logged(server.report_foreign_answers, "Looking for answers of other processes")
 
 
 def _end_orphans() -> None:
-    """The boundary of a chore that nobody waits for; so is the next one."""
-    try:
-        for session_id in server.end_orphans():
-            logger.info("%s was left open by a process that is gone; ended", session_id)
-    except Exception:
-        logger.exception("orphans could not be ended")
-
-
-def _report_foreign_answers() -> None:
-    try:
-        server.report_foreign_answers()
-    except Exception:
-        logger.exception("Could not look for answers of other processes")
+    for session_id in server.end_orphans():
+        logger.info("%s was left open by a process that is gone; ended", session_id)
 
 
 def _log_crash(

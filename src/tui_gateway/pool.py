@@ -55,10 +55,7 @@ class Pool:
         # Scenarios have threads that run where they are started: nobody there has more to do.
         patience_s = 0.0 if threading.get_ident() == starter else self._idle_s
         while (work := self._next(patience_s)) is not None:
-            try:
-                work()
-            except Exception:  # the boundary of a thread: the next function has done nothing wrong
-                logger.exception("something that ran beside the others failed")
+            run_logged(work, "Background work")
 
     def _next(self, patience_s: float) -> Callable[[], None] | None:
         with self._news:
@@ -70,3 +67,11 @@ class Pool:
                 return self._waiting.popleft()
             self._threads -= 1
             return None
+
+
+def run_logged(work: Callable[[], object], what: str) -> None:
+    """Run a function that nobody waits for; what it raises is logged, and its caller goes on."""
+    try:
+        work()
+    except Exception:
+        logger.exception("%s failed", what)

@@ -5,12 +5,17 @@ answers, and events without an id. docs/reference/rpc.md lists the methods and e
 """
 
 import errno
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from hermes_core.errors import HermesError, NothingSaidError, SessionNotFoundError, TitleError
 from hermes_protocol.errors import NOT_STORED, NOTHING_SAID, SERVER_ERROR, TITLE_REFUSED
 from hermes_protocol.results import Position
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Frame = dict[str, Any]
 Rid = Any
@@ -102,3 +107,14 @@ def ready(**more: object) -> Frame:
         "help_header": "",
     }
     return event("gateway.ready", "", {"skin": skin, **more})
+
+
+def outcome_of(work: Callable[[], T], code: int, failure: str) -> T | HermesError:
+    """Run a function in its thread and return its result, or its failure as an error to report."""
+    try:
+        return work()
+    except HermesError as error:
+        return error
+    except Exception as error:
+        logger.exception("%s", failure)
+        return RpcError(code, f"{failure}: {error!r}.")

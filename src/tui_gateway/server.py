@@ -17,7 +17,7 @@ from hermes_core.loading import loading
 from hermes_protocol import errors
 from hermes_protocol.errors import BUSY, NO_SUCH_SESSION, TOO_MANY
 from tui_gateway import clients, methods, protocol
-from tui_gateway.pool import Pool
+from tui_gateway.pool import Pool, run_logged
 from tui_gateway.protocol import Frame, Rid, RpcError
 from tui_gateway.resources import Resources
 from tui_gateway.runtime import LiveSession, Renderer, SessionState, Settle
@@ -98,10 +98,8 @@ def _notify_session_boundary(event: str, session_id: str, source: str) -> None:
     with loading:
         from hermes_cli import plugins  # noqa: PLC0415 -- loaded with the first session
 
-    try:
-        plugins.invoke_hook(event, session_id=session_id, platform=source)
-    except Exception:
-        logger.exception("the hook %s failed", event)
+    invoke = partial(plugins.invoke_hook, event, session_id=session_id, platform=source)
+    run_logged(invoke, f"The hook {event}")
 
 
 def _finalize_session(session: LiveSession | None, end_reason: str = "tui_close") -> None:
@@ -353,15 +351,7 @@ def _answer(request: object, transport: Transport) -> None:
     if response is not None:
         transport.write(response)
     for target in afterwards:
-        _run_afterwards(target)
-
-
-def _run_afterwards(target: Callable[[], None]) -> None:
-    """The boundary of what follows an answer: nobody waits for it, so what goes wrong is logged."""
-    try:
-        target()
-    except Exception:
-        logger.exception("what was to follow an answer failed")
+        run_logged(target, "What follows an answer")
 
 
 def handle_request(request: object) -> Frame | None:

@@ -1,8 +1,9 @@
 """Build the model that answers from the settings; every surface gets it here."""
 
+import contextlib
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -156,17 +157,15 @@ class Registry:
 
     def _from_plugin(self, name: str) -> Model:
         try:
-            model = self._plugins[name]()
-            facts = getattr(model, "facts", None)
+            with _plugin_errors(name):
+                model = self._plugins[name]()
+                facts = getattr(model, "facts", None)
         except ModelError:
             raise
-        except BaseException as error:
-            is_explained = isinstance(error, HermesError) and not self._settings.fallbacks
-            if is_explained or is_user_interrupt(error):
-                raise
-            raise ModelError(
-                f"The model {name} of a plugin failed. {describe_error(error)}"
-            ) from error
+        except (HermesError, Interrupted, BudgetSpent) as error:
+            if isinstance(error, HermesError) and not self._settings.fallbacks:
+                raise  # it explains itself
+            raise _plugin_error(name, error) from error
         if not isinstance(facts, Facts):
             raise ModelError(f"The model {name} of a plugin is not a valid model: it has no facts.")
         return PluginModel(name, cast("Model", model), _checked(name, "facts", facts, Facts))
@@ -197,27 +196,34 @@ class PluginModel:
         self.facts = facts
 
     def ask(self, request: Request, stop: Stop, report: Sink) -> Reply:
-        return _checked(self._name, "reply", self._ask_plugin(request, stop, report), Reply)
-
-    def _ask_plugin(self, request: Request, stop: Stop, report: Sink) -> object:
-        try:
-            return self._model.ask(request, stop, report)
-        except (HermesError, Interrupted, BudgetSpent):
-            raise
-        except BaseException as error:
-            if is_user_interrupt(error):
-                raise
-            logger.exception("the model %s of a plugin failed", self._name)
-            message = f"The model {self._name} of a plugin failed. {describe_error(error)}"
-            raise ModelError(message) from error
+        with _plugin_errors(self._name):
+            reply = self._model.ask(request, stop, report)
+        return _checked(self._name, "reply", reply, Reply)
 
     def close(self) -> None:
-        try:
+        with (
+            contextlib.suppress(HermesError, Interrupted, BudgetSpent),
+            _plugin_errors(self._name),
+        ):
             self._model.close()
-        except BaseException as error:
-            if is_user_interrupt(error):
-                raise
-            logger.exception("the model %s of a plugin failed as it was closed", self._name)
+
+
+@contextlib.contextmanager
+def _plugin_errors(name: str) -> Generator[None]:
+    """Make a ModelError of whatever a model of a plugin raises, unless it is an error of ours."""
+    try:
+        yield
+    except (HermesError, Interrupted, BudgetSpent):
+        raise
+    except BaseException as error:
+        if is_user_interrupt(error):
+            raise
+        logger.exception("The model %s of a plugin failed", name)
+        raise _plugin_error(name, error) from error
+
+
+def _plugin_error(name: str, error: BaseException) -> ModelError:
+    return ModelError(f"The model {name} of a plugin failed. {describe_error(error)}")
 
 
 def _checked(name: str, what: str, value: object, kind: type[Value]) -> Value:

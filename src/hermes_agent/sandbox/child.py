@@ -63,6 +63,7 @@ class Child:
 
         When this returns the child and all it started have ended.
         """
+        has_ended = False
         try:
             if stop is None:
                 ending = self._follow(streams, None)
@@ -72,11 +73,11 @@ class Child:
             if ending != "exited":
                 self.terminate()
                 self._drain(streams)
+            has_ended = True
             return ending
-        except BaseException:
-            self.terminate()
-            raise
         finally:
+            if not has_ended:
+                self.terminate()
             self.reap()
 
     def _follow(self, streams: Mapping[int, Take], stop: Stop | None) -> Ending:

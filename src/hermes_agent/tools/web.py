@@ -5,9 +5,8 @@ that a name that changes its mind in between leads nowhere.
 """
 
 import ipaddress
-import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -70,7 +69,7 @@ class Web:
         """Get a page; raises ToolError, and Interrupted soon after a stop."""
         if redact(url) != url:
             raise ToolError("The address has a secret in it.", fix="Leave the secret out.")
-        return _abandonable(lambda: self._fetch(url, stop), stop)
+        return stop.abandonable(lambda: self._fetch(url, stop), "web")
 
     def _fetch(self, url: str, stop: Stop) -> Page:
         import httpx2  # noqa: PLC0415 -- a tenth of a second that only web tools need
@@ -199,25 +198,3 @@ def _with_host(url: str, address: str) -> str:
     host = f"[{address}]" if ":" in address else address
     netloc = f"{host}:{parts.port}" if parts.port else host
     return parts._replace(netloc=netloc, fragment="").geturl()
-
-
-def _abandonable(work: Callable[[], T], stop: Stop) -> T:
-    """Do work in a thread that is left behind when the turn stops: a look-up cannot be cut short."""
-    done = threading.Event()
-    outcome: list[T] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:  # noqa: BLE001 -- raised again by whoever waits
-            failure.append(error)
-        done.set()
-
-    threading.Thread(target=run, name="web", daemon=True).start()
-    with stop.callback(done.set):
-        done.wait()
-    stop.check()
-    if failure:
-        raise failure[0]
-    return outcome[0]

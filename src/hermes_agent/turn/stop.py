@@ -9,8 +9,13 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from contextvars import copy_context
+from typing import TypeVar
 
 from hermes_core.errors import Interrupted
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +91,35 @@ class Stop:
             with self._lock:
                 if undo in self._undos:
                     self._undos.remove(undo)
+
+    def abandonable(self, work: Callable[[], T], name: str) -> T:
+        """Do work in a thread that is left behind when the flag is set. Raises Interrupted then."""
+        finished = threading.Event()
+        try:
+            future = in_thread(work, name)
+        except RuntimeError:  # no memory for a thread: then a stop does wait
+            return work()
+        future.add_done_callback(lambda _: finished.set())
+        with self.callback(finished.set):
+            finished.wait()
+        if not future.done():
+            raise Interrupted
+        return future.result()
+
+
+def in_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """Do work in a daemon thread of its own; the future gets its result, or what it raises."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 -- raised where the result is asked for
+            future.set_exception(error)
+
+    context = copy_context()
+    threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
+    return future
 
 
 def _run(undo: Callable[[], None]) -> None:

@@ -1,12 +1,11 @@
 """The main thread of a chat: shows events, asks questions and takes signals while a turn runs."""
 
 import signal
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from hermes_agent.turn.events import Event, QuestionAnswered, QuestionAsked, TurnEnded
-from hermes_agent.turn.stop import Stop
+from hermes_agent.turn.stop import Stop, in_thread
 from hermes_cli.chat.terminal import (
     EXIT_INTERRUPTED,
     ExitRequested,
@@ -64,17 +63,8 @@ class MainLoop:
         """
         self.stop = stop = Stop()
         self.has_ended = False
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                results.append(work(stop))
-            except BaseException as error:  # noqa: BLE001 -- handed to the thread that waits
-                errors.append(error)
-            self.terminal.items.put(WorkDone())
-
-        threading.Thread(target=run, name="turn", daemon=True).start()
+        future = in_thread(lambda: work(stop), "turn")
+        future.add_done_callback(lambda _: self.terminal.items.put(WorkDone()))
         while not isinstance(item := self.terminal.items.get(), WorkDone):
             if isinstance(item, SignalReceived):
                 self._take_signals()
@@ -83,9 +73,7 @@ class MainLoop:
             else:
                 self.has_ended = self.has_ended or isinstance(item, TurnEnded)
                 self.view.show(item)
-        if errors:
-            raise errors[0]
-        return results[0]
+        return future.result()
 
     def _take_signals(self) -> None:
         while (number := self.terminal.take_signal()) is not None:

@@ -1,7 +1,7 @@
 """Models: which there are, which one answers, whether any does, and fetching the embedded one."""
 
-import logging
 import threading
+from functools import partial
 from typing import Annotated, Any, TypedDict
 
 from hermes_agent.models import embedded
@@ -12,10 +12,8 @@ from hermes_core.errors import HermesError, ModelError
 from hermes_protocol.errors import BUSY, SERVER_ERROR
 from tui_gateway import agents, offer
 from tui_gateway.params import Nothing, Params, Session, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import Rid, RpcError, outcome_of
 from tui_gateway.runtime import Runtime
-
-logger = logging.getLogger(__name__)
 
 
 class Ask(Params, frozen=True):
@@ -169,26 +167,16 @@ def pull(rt: Runtime, rid: Rid, params: Pull) -> None:
         live.fetch = stop
 
     def work() -> None:
-        result = _fetched(rt, sid, params.name, stop)
+        fetch = partial(offer.fetch, rt, sid, params.name, stop)
+        result = outcome_of(fetch, SERVER_ERROR, "The model could not be fetched")
         live.fetch = None
-        settle(result)
-        if not isinstance(result, HermesError):
+        if isinstance(result, HermesError):
+            settle(result)
+        else:
+            settle({"name": result})
             agents.begin(rt, sid, session)
 
     rt.spawn(work)
-
-
-def _fetched(
-    rt: Runtime, sid: str, name: str, stop: threading.Event
-) -> dict[str, Any] | HermesError:
-    """The boundary of a fetch, which runs in a thread of its own."""
-    try:
-        return {"name": offer.fetch(rt, sid, name, stop)}
-    except HermesError as error:
-        return error
-    except Exception as error:
-        logger.exception("the model could not be fetched")
-        return RpcError(SERVER_ERROR, f"The model could not be fetched: {error!r}.")
 
 
 class Stopping(TypedDict):

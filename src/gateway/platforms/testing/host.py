@@ -5,6 +5,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -171,11 +172,10 @@ class Host:
 
     def __enter__(self) -> "Host":
         self._background.start()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._close)
             self.start()
-        except BaseException:
-            self._close()
-            raise
+            undo.pop_all()
         return self
 
     def __exit__(
