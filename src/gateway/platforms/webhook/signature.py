@@ -2,7 +2,8 @@
 
 Ours is HMAC-SHA256 over `timestamp.delivery.body`, or `timestamp.body` without a delivery id, as
 `sha256=HEX`. The body is a JSON object or list, so one can never be read as the other. GitHub's covers
-the body alone: it has no time, and whoever replays it can change its delivery id.
+the body alone, without a time or an id, so the body itself is the id: a request that is replayed is a
+repeat, whatever its headers say.
 """
 
 import hashlib
@@ -18,7 +19,6 @@ SIGNATURE = "X-Hermes-Signature"
 TIMESTAMP = "X-Hermes-Timestamp"
 DELIVERY = "X-Hermes-Delivery"
 GITHUB_SIGNATURE = "X-Hub-Signature-256"
-GITHUB_DELIVERY = "X-GitHub-Delivery"
 
 _DELIVERY_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _SECONDS = re.compile(r"\d{1,12}", re.ASCII)
@@ -40,16 +40,14 @@ def checked(
     style: Style, secret: str, window_s: float, headers: Mapping[str, str], body: bytes
 ) -> str:
     """Check the signature of a delivery and return its id; raises RefusedRequest."""
-    delivery = headers.get(DELIVERY) or (
-        headers.get(GITHUB_DELIVERY, "") if style == "github" else ""
-    )
+    if style == "github":
+        _compare(headers.get(GITHUB_SIGNATURE, ""), _digest(secret, body), GITHUB_SIGNATURE)
+        return hashlib.sha256(body).hexdigest()
+    delivery = headers.get(DELIVERY, "")
     if delivery and not _DELIVERY_ID.fullmatch(delivery):
         raise RefusedRequest(
             400, "The delivery id is not valid.", code="invalid_delivery", param=DELIVERY
         )
-    if style == "github":
-        _compare(headers.get(GITHUB_SIGNATURE, ""), _digest(secret, body), GITHUB_SIGNATURE)
-        return delivery or hashlib.sha256(body).hexdigest()
     timestamp = headers.get(TIMESTAMP, "")
     prefix = _prefix(timestamp, delivery)
     _compare(headers.get(SIGNATURE, ""), _digest(secret, prefix, body), SIGNATURE)
