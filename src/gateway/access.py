@@ -56,6 +56,19 @@ class Access:
         role = max(found, key=_RANKS.index, default=None)
         return "guest" if role is not None and source.is_unverified else role
 
+    def may_invite(self, source: SessionSource) -> bool:
+        """Return whether to join a chat when this person asks us to: see `Ingress.may_invite`."""
+        return self.role_of(source) is not None or not self._admits_anybody(source.platform.value)
+
+    def _admits_anybody(self, platform: str) -> bool:
+        """Return whether somebody may write on a platform."""
+        gateway = self._settings.gateway
+        return bool(
+            gateway.owners.get(platform)
+            or gateway.allow.get(platform)
+            or any(each.platform == platform for each in self._store.read(people_ledger.list_all))
+        )
+
     def _named(self, platform: str, ids: Collection[str]) -> list[Role]:
         """Return the roles that a person is given by name."""
         gateway = self._settings.gateway

@@ -65,6 +65,9 @@ class GatewayIngress:
         logger.info("message accepted", extra=log_fields.of_receipt(event, receipt))
         return receipt
 
+    async def may_invite(self, source: SessionSource) -> bool:
+        return await run_blocking(partial(self._parts.access.may_invite, source))
+
     async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
         await self._migrations.record(platform, old_chat, new_chat)
 

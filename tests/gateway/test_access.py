@@ -66,6 +66,17 @@ def test_nobody_may_speak_who_is_not_named(store: SessionDB) -> None:
     assert access.role_of(group) is None
 
 
+def test_a_stranger_may_invite_us_only_until_somebody_may_write(store: SessionDB) -> None:
+    assert made(store).may_invite(chat("9", "matrix"))
+    assert not made(store, allow={"matrix": ["1"]}).may_invite(chat("9", "matrix"))
+    assert made(store, allow={"matrix": ["1"]}).may_invite(chat("1", "matrix"))
+    let_in(store, "2", "guest", "matrix")
+    assert not made(store).may_invite(chat("9", "matrix"))
+    assert made(store).may_invite(chat("2", "matrix"))
+    assert not made(store).may_invite(chat(None, "matrix")), "the server does not say who"
+    assert made(store).may_invite(chat("9", "telegram"))
+
+
 def test_settings_name_owners_and_members_each_platform(store: SessionDB) -> None:
     access = made(store, owners={"telegram": ["1"]}, allow={"telegram": ["2", "1"]})
     assert [access.role_of(chat(one)) for one in "123"] == ["owner", "member", None]

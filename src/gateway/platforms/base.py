@@ -272,6 +272,14 @@ class Ingress(Protocol):
         """
         ...
 
+    async def may_invite(self, source: SessionSource) -> bool:
+        """Return whether to join a chat when this person asks us to.
+
+        Those who may write to the agent do, and anybody before somebody may: the first one needs a
+        pairing code. Raises StoreError.
+        """
+        ...
+
     async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
         """Record that a chat has a new id; a repeat changes nothing.
 

@@ -365,6 +365,10 @@ class _SetupIngress:
     async def stop(self, turn_id: str) -> None:
         del turn_id
 
+    async def may_invite(self, source: SessionSource) -> bool:
+        del source
+        return True  # the person at the terminal waits for this message
+
     async def check_health(self) -> None:
         """There is no store to check."""
 

@@ -91,6 +91,8 @@ class ScriptedIngress:
         self.watched = threading.Event()
         self.accepted = threading.Semaphore(0)
         self.model_calls = 0
+        self.strangers: set[str] = set()
+        """The people whose invitations are refused."""
         self.moves: list[tuple[str, str]] = []
         """The chats that got another id, and that one."""
         self._known: dict[tuple[str, str], Receipt] = {}
@@ -177,6 +179,9 @@ class ScriptedIngress:
         turn.is_stopped = True
         turn.ended.set()
         self.stopped.set()
+
+    async def may_invite(self, source: SessionSource) -> bool:
+        return source.user_id not in self.strangers
 
     async def check_health(self) -> None:
         if self.error is not None:

@@ -85,6 +85,8 @@ class RecordingIngress:
         """The moves that the store did not take."""
         self.is_busy = False
         self.is_stuck = False
+        self.strangers: set[str] = set()
+        """The people whose invitations are refused."""
 
     async def accept(self, event: MessageEvent) -> Receipt:
         await self.deliveries.add(event)
@@ -131,6 +133,9 @@ class RecordingIngress:
 
     async def stop(self, turn_id: str) -> None:
         raise NotImplementedError(turn_id)
+
+    async def may_invite(self, source: SessionSource) -> bool:
+        return source.user_id not in self.strangers
 
     async def check_health(self) -> None:
         """The store works."""

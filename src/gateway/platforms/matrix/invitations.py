@@ -6,9 +6,11 @@ A room may be on a server that does not answer, and anybody can invite us there.
 import asyncio
 import logging
 from pathlib import Path
+from typing import cast
 
 import msgspec
-from nio.responses import Response
+from nio import InviteEvent, InviteMemberEvent
+from nio.responses import InviteInfo, Response
 
 from gateway.platforms.matrix.client import Client
 from gateway.platforms.matrix.homeserver import RequestFailed, request
@@ -23,6 +25,17 @@ _TIMEOUT_S = 300.0
 _FIRST_PAUSE_S = 1.0
 _MAX_PAUSE_S = 600.0
 _GIVE_UP_AFTER_S = 24 * 3600.0
+
+
+def inviter_of(info: InviteInfo, user_id: str) -> str:
+    """Return the person who invites a user to a room; empty when the server does not say."""
+    senders = [
+        event.sender
+        for event in cast("list[InviteEvent]", info.invite_state)
+        if isinstance(event, InviteMemberEvent)
+        and (event.state_key, event.membership) == (user_id, "invite")
+    ]
+    return senders[-1] if senders else ""
 
 
 class Invitations:

@@ -6,14 +6,14 @@ import logging
 from typing import Any, cast
 
 from nio import ForwardedRoomKeyEvent, MegolmEvent, RoomKeyEvent
-from nio.responses import Response, RoomInfo, RoomMessagesResponse, SyncResponse
+from nio.responses import InviteInfo, Response, RoomInfo, RoomMessagesResponse, SyncResponse
 
 from gateway.platforms.base import PlatformError
 from gateway.platforms.matrix import content
 from gateway.platforms.matrix.client import Client
 from gateway.platforms.matrix.cursor import Cursor
 from gateway.platforms.matrix.homeserver import RequestFailed, request, with_retries
-from gateway.platforms.matrix.invitations import Invitations
+from gateway.platforms.matrix.invitations import Invitations, inviter_of
 from gateway.platforms.matrix.receiving import Receiver
 from gateway.platforms.matrix.room_upgrades import RoomUpgrades
 from gateway.platforms.matrix.translate import since_arrival
@@ -149,7 +149,7 @@ class Reader:
         """Process a sync, and only then store its token."""
         for room_id in news.rooms.leave:
             self._client.rooms.pop(room_id, None)
-        await asyncio.gather(*(self._join(room_id) for room_id in news.rooms.invite))
+        await asyncio.gather(*(self._consider(*invited) for invited in news.rooms.invite.items()))
         if self._cursor.since:  # messages from before our arrival are not for us
             for room_id, info in news.rooms.join.items():
                 await self._process_room(room_id, info)
@@ -203,6 +203,19 @@ class Reader:
                 raise
             _log.error("Matrix: missed messages in %s cannot be fetched: %s", room_id, error)
             return None
+
+    async def _consider(self, room_id: str, info: InviteInfo) -> None:
+        """Join a room unless a stranger invites us."""
+        inviter = inviter_of(info, self._client.user_id)
+        if not self._auto_join or await self._receiver.may_invite(room_id, inviter):
+            await self._join(room_id)
+        else:
+            _log.warning(
+                "Matrix: invitation to %s not accepted: %s may not write to the agent. Let them in,"
+                " then have them invite it again.",
+                room_id,
+                inviter or "nobody",
+            )
 
     async def _join(self, room_id: str) -> None:
         if not self._auto_join:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
 from nio import MatrixRoom, MegolmEvent
 from nio.exceptions import EncryptionError
@@ -24,9 +25,11 @@ from gateway.platforms.matrix.translate import (
     translate,
     version_of,
 )
+from gateway.source import SessionSource
 from hermes_core.errors import StoreError
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 _PAUSE_S = 0.5
 _MAX_PAUSE_S = 30.0
@@ -128,20 +131,23 @@ class Receiver:
         except EncryptionError:
             return found.source
 
+    async def may_invite(self, room_id: str, inviter: str) -> bool:
+        """Return whether to join a room on the invitation of a person."""
+        source = SessionSource(Platform.MATRIX, room_id, user_id=inviter)
+        return await _until_stored(lambda: self._ingress.may_invite(source))
+
     async def moved(self, old_room: str, new_room: str) -> None:
         """Report that a room replaces another one."""
         await _until_stored(lambda: self._ingress.moved(Platform.MATRIX, old_room, new_room))
 
 
-async def _until_stored(write: Callable[[], Awaitable[object]]) -> None:
-    """Repeat a write until the store accepts it: later events must wait."""
+async def _until_stored(use: Callable[[], Awaitable[_T]]) -> _T:
+    """Repeat a use of the store until it works: later events must wait."""
     pause = _PAUSE_S
     while True:
         try:
-            await write()
+            return await use()
         except StoreError as error:
             _log.warning("Matrix: an event cannot be stored now: %s", error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _MAX_PAUSE_S)
-        else:
-            return

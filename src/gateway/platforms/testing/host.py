@@ -143,6 +143,10 @@ class KeepingIngress:
     async def stop(self, turn_id: str) -> None:
         """There is nothing to stop."""
 
+    async def may_invite(self, source: SessionSource) -> bool:
+        del source
+        return True
+
     async def check_health(self) -> None:
         """The store works."""
 
