@@ -103,8 +103,8 @@ class ToolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tools and the sandbox they run in."""
 
     sandbox: Annotated[
-        Literal["auto", "bubblewrap", "container", "host"],
-        _meta("Where commands run; auto: bubblewrap when installed, else the host."),
+        Literal["auto", "bubblewrap", "landlock", "seatbelt", "container", "host"],
+        _meta("Where commands run; auto: the first that works; without one, every command asks."),
     ] = "auto"
     container_image: Annotated[str, _meta("Image for the container sandbox.")] = "python:3.11-slim"
     container_command: Annotated[str, _meta("docker or podman.")] = "docker"

@@ -17,8 +17,9 @@ from hermes_agent.sandbox import detect
 from hermes_agent.sandbox.bubblewrap import Bubblewrap
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.container import Container
-from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
+from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox, Unavailable
 from hermes_agent.tools.execute_code import TOOL as CODE
+from hermes_agent.tools.process import TOOL as PROCESS
 from hermes_agent.tools.read_file import TOOL as READ
 from hermes_agent.tools.terminal import TOOL as TERMINAL
 from hermes_agent.tools.write_file import TOOL as WRITE
@@ -444,23 +445,70 @@ def test_the_host_is_chosen_on_request_and_says_what_it_does() -> None:
     assert "approval" in chosen(sandbox="host").describe()
 
 
-def test_without_bubblewrap_it_is_the_host_and_asking_for_it_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Take sandboxes away from this machine, each with a reason."""
+
+    def lack(**problems: str) -> None:
+        for name, problem in problems.items():
+            monkeypatch.setattr(detect, f"_{name}_problem", lambda *_, problem=problem: problem)
+
+    return lack
+
+
+def test_the_first_sandbox_that_works_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacking: Callable[..., None]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # without bwrap
+    lacking(landlock="", seatbelt="", container="")
+    assert chosen().name == "landlock"
+    lacking(landlock="no kernel")
+    assert chosen().name == "seatbelt"
+    lacking(seatbelt="no Mac")
+    assert chosen().name == "container"
+    lacking(container="no engine")
+    none = chosen()
+    assert none.name == "none"
+    assert none.describe().startswith(
+        "none (bwrap is not installed; no kernel; no Mac; no engine): every command needs"
+    )
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "landlock", "seatbelt", "container"])
+def test_a_sandbox_that_was_asked_for_and_cannot_be_had_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacking: Callable[..., None], name: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "bwrap is not installed" in chosen().describe()
-    with pytest.raises(ConfigError, match="Install bubblewrap"):
-        chosen(sandbox="bubblewrap")
+    lacking(landlock="no luck", seatbelt="no luck", container="no luck")
+    with pytest.raises(ConfigError, match=f"tools.sandbox is {name}, but"):
+        chosen(sandbox=name)
+
+
+def test_without_a_sandbox_every_command_asks(make_desk: MakeDesk) -> None:
+    desk = make_desk(Unavailable("nothing is installed"))
+    reason = "No sandbox works here: nothing is installed. Install bubblewrap, or set"
+    for tool, args in ((TERMINAL, {"command": "ls"}), (CODE, {"code": "1"})):
+        (danger,) = desk.dangers(tool, **args)
+        assert (danger.kind, danger.access) == ("unconfined", UNCONFINED)
+        assert danger.reason.startswith(reason)
+    assert desk.text(TERMINAL, command="echo hello") == "hello"
+    started = desk.text(TERMINAL, command="cat", background=True)
+    assert desk.kinds(PROCESS, action="write", id=started.split()[5].rstrip(";"), text="x") == [
+        "unconfined"
+    ]
+    assert desk.kinds(PROCESS, action="list") == []
+    assert desk.kinds(READ, path="a") == []
 
 
 def test_a_bubblewrap_that_does_not_work_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacking: Callable[..., None]
 ) -> None:
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\necho no permission >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert isinstance(chosen(), Host)
+    lacking(landlock="no", seatbelt="no", container="no")
+    assert chosen().name == "none"
     assert "no permission" in chosen().describe()
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hermes_agent.sandbox import limits
+from hermes_agent.sandbox import landlock, limits
 
 pytestmark = pytest.mark.promise("P7")
 
@@ -15,6 +15,11 @@ BWRAP = shutil.which("bwrap")
 needs_bwrap = pytest.mark.skipif(
     BWRAP is None, reason="bwrap is not installed; install the package bubblewrap to run this"
 )
+needs_landlock = pytest.mark.skipif(bool(landlock.problem()), reason=landlock.problem())
+SANDBOXES = [
+    pytest.param("bubblewrap", marks=needs_bwrap),
+    pytest.param("landlock", marks=needs_landlock),
+]
 NOBODY = 65534
 
 
@@ -56,6 +61,7 @@ if int(user) != os.getuid():
     os.setgroups([])
     os.setgid(int(user))
     os.setuid(int(user))
+    sys.executable = program
 with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
     work = Path(folder, "work")
     work.mkdir()
@@ -122,29 +128,30 @@ CALLS = {
 }
 
 
-@needs_bwrap
+@pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize("user", USERS)
-def test_calls_that_open_the_kernel_are_refused(user: int) -> None:
-    assert inside("\n".join([SYSCALLS, *CALLS.values()]), user) == ""
+def test_calls_that_open_the_kernel_are_refused(user: int, sandbox: str) -> None:
+    assert inside("\n".join([SYSCALLS, *CALLS.values()]), user, sandbox) == ""
 
 
-@needs_bwrap
+@pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize("user", USERS)
-def test_a_command_has_no_capabilities_and_gets_none(user: int) -> None:
+def test_a_command_has_no_capabilities_and_gets_none(user: int, sandbox: str) -> None:
     code = """
+import os
 for line in open("/proc/self/status"):
     name, _, value = line.partition(":")
-    if name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+    if name in ("CapInh", "CapPrm", "CapEff", "CapAmb") or (name == "CapBnd" and not os.getuid()):
         assert int(value, 16) == 0, line
     if name in ("NoNewPrivs", "Seccomp"):
         print(name, value.strip())
 """
-    assert inside(code, user) == "NoNewPrivs\t1\nSeccomp\t2".replace("\t", " ")
+    assert inside(code, user, sandbox) == "NoNewPrivs\t1\nSeccomp\t2".replace("\t", " ")
 
 
-@needs_bwrap
+@pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize("user", USERS)
-def test_programs_cannot_remount_make_devices_or_trace_others(user: int) -> None:
+def test_programs_cannot_remount_make_devices_or_trace_others(user: int, sandbox: str) -> None:
     code = """
 import os, stat, subprocess
 def attempt(*command):
@@ -168,6 +175,15 @@ for place in ("/etc/hermes-test", "/usr/hermes-test", "/sys/kernel/x", os.enviro
     except OSError:
         continue
     print("wrote", place)
+"""
+    assert inside(code, user, sandbox) == ""
+
+
+@needs_bwrap
+@pytest.mark.parametrize("user", USERS)
+def test_in_bubblewrap_no_process_outside_is_seen(user: int) -> None:
+    code = """
+import os
 for pid in filter(str.isdigit, os.listdir("/proc")):
     words = open(f"/proc/{pid}/cmdline").read()
     if "hermes_agent.approval" in words and "subprocess.run(command" not in words:
@@ -192,9 +208,9 @@ print(os.getuid())
     assert inside(code, user) == str(user)
 
 
-@needs_bwrap
+@pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize("user", USERS)
-def test_a_fork_bomb_harms_only_itself(user: int) -> None:
+def test_a_fork_bomb_harms_only_itself(user: int, sandbox: str) -> None:
     code = """
 import os, signal, time
 made = []
@@ -214,7 +230,7 @@ for _ in range(3000):
 """
     if user == 0 and not _has_control_groups():
         pytest.skip("root has no limit of processes where control groups cannot be written")
-    assert inside(code, user) == "stopped"
+    assert inside(code, user, sandbox) == "stopped"
 
 
 def _has_control_groups() -> bool:
@@ -225,9 +241,9 @@ def _has_control_groups() -> bool:
         made.close()
 
 
-@needs_bwrap
+@pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize("user", USERS)
-def test_a_memory_hog_harms_only_itself(user: int) -> None:
+def test_a_memory_hog_harms_only_itself(user: int, sandbox: str) -> None:
     code = """
 import resource
 bytearray(200_000_000)
@@ -242,4 +258,44 @@ except (ValueError, OSError):
     print("and stays so")
 print(open("/proc/self/oom_score_adj").read())
 """
-    assert inside(code, user) == "stopped\nand stays so\n500"
+    assert inside(code, user, sandbox) == "stopped\nand stays so\n500"
+
+
+@needs_landlock
+@pytest.mark.parametrize("user", USERS)
+def test_landlock_keeps_commands_from_other_processes_and_services(user: int) -> None:
+    code = """
+import os, socket
+outside = os.environ["OUTSIDE"]
+def attempt(name, call, *arguments):
+    try:
+        call(*arguments)
+    except OSError:
+        return
+    print("worked:", name)
+parent = os.getppid()
+while parent > 1:  # up to the process that made the sandbox
+    child, parent = parent, int(open(f"/proc/{parent}/stat").read().rpartition(")")[2].split()[1])
+    if "hermes_agent.approval" in open(f"/proc/{child}/cmdline").read():
+        for name in ("environ", "mem", "maps", "fd/0", "root/etc/passwd", "cwd/x"):
+            attempt(name, open, f"/proc/{child}/{name}")
+        if "subprocess" not in open(f"/proc/{child}/cmdline").read():
+            attempt("signal", os.kill, child, 0)
+attempt("unix socket", socket.socket, socket.AF_UNIX)
+attempt("vsock", socket.socket, 40)
+attempt("packets", socket.socket, 17, socket.SOCK_RAW)
+attempt("write", open, outside + "/x", "w")
+attempt("list", os.listdir, outside)
+attempt("home", os.listdir, "/root")
+attempt("run", os.listdir, "/run")
+attempt("tmp", open, "/tmp/hermes-test", "w")
+attempt("truncate", os.truncate, "/etc/passwd", 10**12) if os.getuid() else None
+attempt("device", open, "/dev/kmsg")
+attempt("kernel", open, "/proc/sys/kernel/core_pattern", "r+")
+open("inside", "w").close()
+os.rename("inside", "moved")
+os.mkdir("folder"), os.rename("moved", "folder/moved")
+socket.socketpair(), socket.socket().close()
+print("done")
+"""
+    assert inside(code, user, "landlock") == "done"

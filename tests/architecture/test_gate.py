@@ -18,6 +18,9 @@ MAY_START = {
     "sandbox/sandboxes.py": "what tools run; asks for a permit",
     "sandbox/container.py": "ends containers by their name",
     "sandbox/detect.py": "finds out which sandbox there is; its commands are fixed",
+    "sandbox/landlock.py": "asks the kernel for its version",
+    "sandbox/landlock_launcher.py": "becomes the command, with fewer rights",
+    "sandbox/seatbelt.py": "tries a fixed command",
     "sandbox/orphan_killer.py": "ends what we leave behind; its script is fixed",
 }
 """Files that may start processes, and why each is no way around the gate."""

@@ -82,15 +82,16 @@ def test_a_wrong_setting_is_told(home: Home, shell: Shell) -> None:
 
 
 def test_the_sandbox_in_use_is_told(home: Home, shell: Shell) -> None:
-    def detail() -> str:
-        findings = shell.json("doctor")
-        return next(f["detail"] for f in findings if f["what"] == "sandbox")
+    def finding() -> dict[str, str]:
+        return next(f for f in shell.json("doctor") if f["what"] == "sandbox")
 
-    assert detail().startswith(("bubblewrap", "host"))
+    names = ("bubblewrap", "landlock", "seatbelt", "container", "none")
+    assert finding()["detail"].startswith(names)
     home.create()
     home.config.write_text('[tools]\nsandbox = "host"\n')
     home.config.chmod(0o600)
-    assert detail().startswith("host (chosen in the settings)")
+    assert finding()["detail"].startswith("host (chosen in the settings)")
+    assert finding()["state"] == "warning"
 
 
 def test_a_sandbox_that_cannot_be_had_is_a_problem(home: Home, shell: Shell) -> None:

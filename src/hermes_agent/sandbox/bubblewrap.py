@@ -38,8 +38,7 @@ class Bubblewrap(Enclosure):
         )
 
     def hides(self, path: Path, workspace: Path) -> bool:
-        hidden = any(places.is_under(str(path), folder) for folder in hidden_folders())
-        return hidden and not is_in(path, workspace)
+        return is_hidden(path, workspace)
 
     def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         return [*self._frame(job, access, fds), "--", *job.command]
@@ -72,7 +71,7 @@ class Bubblewrap(Enclosure):
         workspace, home = os.path.realpath(job.workspace), os.path.realpath(job.home)
         hidden = hidden_folders()
         views: dict[str, _View] = dict.fromkeys(hidden, "hide")
-        views |= dict.fromkeys(_wanted_again([*hidden, str(self.inner_private)]), "read")
+        views |= dict.fromkeys(wanted_again([*hidden, str(self.inner_private)]), "read")
         views[home] = "hide"
         if job.outputs is not None:
             views[os.path.realpath(job.outputs)] = "read"
@@ -104,6 +103,12 @@ def _pipe_of(data: bytes) -> int:
     return reading
 
 
+def is_hidden(path: Path, workspace: Path) -> bool:
+    """Return whether a path lies in a hidden folder."""
+    hidden = any(places.is_under(str(path), folder) for folder in hidden_folders())
+    return hidden and not is_in(path, workspace)
+
+
 def hidden_folders() -> list[str]:
     """Folders that hold people's homes, and the sockets of services; a home elsewhere by itself."""
     own = os.path.realpath(places.own_home())
@@ -117,7 +122,7 @@ def hidden_folders() -> list[str]:
     return [*found, "/run"]
 
 
-def _wanted_again(hidden: Sequence[str]) -> list[str]:
+def wanted_again(hidden: Sequence[str]) -> list[str]:
     """Return what commands need of covered folders: tools, this interpreter, how names are looked up."""
     own = os.path.realpath(places.own_home())
     paths = [f"{own}/{name}" for name in _TOOL_FOLDERS]

@@ -6,43 +6,72 @@ import shutil
 import subprocess
 
 from hermes_agent.approval.danger.kinds import NO_ACCESS
+from hermes_agent.sandbox import landlock, seatbelt
 from hermes_agent.sandbox.bubblewrap import Bubblewrap
 from hermes_agent.sandbox.container import Container
-from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
+from hermes_agent.sandbox.landlock import Landlock
+from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox, Unavailable
+from hermes_agent.sandbox.seatbelt import Seatbelt
 from hermes_core.errors import ConfigError
 from hermes_core.settings import Settings, ToolSettings
 from hermes_core.temp_folders import TempFolder
 
 _PROBE_S = 10.0
+_CHAIN = ("bubblewrap", "landlock", "seatbelt", "container")
+_FIX = "Set tools.sandbox to auto."
+_FIXES = {
+    "bubblewrap": "Install bubblewrap, or set tools.sandbox to auto, container or host.",
+    "container": "Start the engine of tools.container_command, or set tools.sandbox to auto or host.",
+}
 
 
 def choose(settings: Settings) -> Sandbox:
-    """The sandbox that the settings ask for; raises ConfigError when it cannot be had."""
+    """Return the sandbox that the settings ask for; raises ConfigError when it cannot be had.
+
+    With `auto`, the first that works; when none does, every command needs a yes.
+    """
     tools = settings.tools
     if tools.sandbox == "host":
         return Host()
-    if tools.sandbox == "container":
-        return _container(tools)
-    program = shutil.which("bwrap")
-    problem = _problem_of(program, network=tools.network) if program else "bwrap is not installed"
-    if program and not problem:
-        return Bubblewrap(program, network=tools.network)
-    if tools.sandbox == "bubblewrap":
+    if tools.sandbox != "auto":
+        chosen = _try(tools.sandbox, tools)
+        if isinstance(chosen, Sandbox):
+            return chosen
         raise ConfigError(
-            f"tools.sandbox is bubblewrap, but {problem}.",
-            fix="Install bubblewrap, or set tools.sandbox to auto, container or host.",
+            f"tools.sandbox is {tools.sandbox}, but {chosen}.", fix=_FIXES.get(tools.sandbox, _FIX)
         )
-    return Host(problem)
+    problems: list[str] = []
+    for name in _CHAIN:
+        chosen = _try(name, tools)
+        if isinstance(chosen, Sandbox):
+            return chosen
+        problems.append(chosen)
+    return Unavailable("; ".join(problems))
 
 
-def _container(tools: ToolSettings) -> Container:
-    problem = _container_problem(tools.container_command)
-    if problem:
-        raise ConfigError(
-            f"tools.sandbox is container, but {problem}.",
-            fix=f"Start {tools.container_command}, or set tools.sandbox to auto or host.",
+def _try(name: str, tools: ToolSettings) -> Sandbox | str:
+    """Return this sandbox, or why it cannot be had."""
+    if name == "bubblewrap":
+        program = shutil.which("bwrap")
+        problem = (
+            _problem_of(program, network=tools.network) if program else "bwrap is not installed"
         )
-    return Container(tools)
+        return problem or Bubblewrap(program or "", network=tools.network)
+    if name == "landlock":
+        return _landlock_problem() or Landlock(network=tools.network)
+    if name == "seatbelt":
+        return _seatbelt_problem() or Seatbelt(network=tools.network)
+    return _container_problem(tools.container_command) or Container(tools)
+
+
+@functools.cache
+def _landlock_problem() -> str:
+    return landlock.problem()
+
+
+@functools.cache
+def _seatbelt_problem() -> str:
+    return seatbelt.problem()
 
 
 @functools.cache

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hermes_agent.approval.danger import Access, places
+from hermes_agent.approval.danger import Access, Danger, places
+from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.sandbox import limits
 from hermes_agent.sandbox.child import Child
 from hermes_core.errors import ToolError
@@ -85,6 +86,10 @@ class Sandbox(ABC):
         del path, workspace
         return False
 
+    def dangers(self) -> Sequence[Danger]:
+        """Return what is dangerous about any command here."""
+        return ()
+
     def spawn(self, permit: "Permit", job: Job) -> Child:
         """Start a command in a group of its own; raises ToolError when it cannot be started."""
         check(permit)
@@ -144,6 +149,22 @@ class Host(Sandbox):
     def spawn(self, permit: "Permit", job: Job) -> Child:
         check(permit)
         return self._start([*limits.unlimited(), *job.command], job)
+
+
+class Unavailable(Host):
+    """No sandbox where one was wanted: every command needs a yes."""
+
+    name = "none"
+
+    def describe(self) -> str:
+        return f"none ({self._why}): every command needs an approval. {_HOW}"
+
+    def dangers(self) -> Sequence[Danger]:
+        reason = f"No sandbox works here: {self._why}. {_HOW}"
+        return [Danger("unconfined", reason, "terminal:no sandbox", UNCONFINED)]
+
+
+_HOW = "Install bubblewrap, or set tools.sandbox to host to run commands without one"
 
 
 class Enclosure(Sandbox):

@@ -19,7 +19,7 @@ _NOTES_ROOM = 300
 
 
 def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
-    return of_code(args["code"], *bench.folders)
+    return [*of_code(args["code"], *bench.folders), *bench.processes.sandbox.dangers()]
 
 
 def _run(args: Args, call: Call) -> Result:

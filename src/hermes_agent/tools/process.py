@@ -22,6 +22,10 @@ def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
     process = bench.processes.find(args.get("id", "")) if args["action"] == "write" else None
     if process is None:
         return []
+    return [*_dangers_of_text(args, bench, process), *bench.processes.sandbox.dangers()]
+
+
+def _dangers_of_text(args: Args, bench: ToolContext, process: Process) -> list[Danger]:
     text = args.get("text", "")
     from hermes_agent.approval.danger.rules import base_name  # noqa: PLC0415 -- only for one that listens
 

@@ -29,7 +29,7 @@ def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
     if args.get("unsandboxed") and not isinstance(bench.processes.sandbox, Host):
         key = "terminal:unsandboxed"
         found.append(Danger("unconfined", "Runs outside the sandbox", key, UNCONFINED))
-    return found
+    return [*found, *bench.processes.sandbox.dangers()]
 
 
 def _run(args: Args, call: Call) -> Result:

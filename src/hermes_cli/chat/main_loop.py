@@ -130,8 +130,7 @@ class MainLoop:
         detail = shorten_middle(visible(question.detail), _MAX_DETAIL)
         self.view.note(f"Allow this call of {question.tool_name}? {question.text}")
         self.view.write(detail, indent=4)
-        for choice in question.choices:
-            self.view.write(_CHOICES[choice], indent=4)
+        self.view.write("\n".join(f"    {_CHOICES[choice]}" for choice in question.choices))
         return "allow? "
 
 

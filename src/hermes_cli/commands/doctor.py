@@ -228,7 +228,8 @@ def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
     except HermesError as error:
         yield Finding("sandbox", "problem", str(error))
     else:
-        yield Finding("sandbox", "ok", chosen.describe())
+        is_confined = chosen.name not in ("host", "none")
+        yield Finding("sandbox", "ok" if is_confined else "warning", chosen.describe())
 
 
 def _workspaces(app: App, _fix: bool) -> Iterator[Finding]:
