@@ -5,8 +5,10 @@ import itertools
 import logging
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -75,6 +77,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
     return Home(tmp_path / "home")
+
+
+@pytest.fixture(autouse=True)
+def temp_folders_of_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give processes a temporary directory of their own: one that is killed leaves its folders."""
+    folder = tmp_path.with_name(f"{tmp_path.name}-tmp")
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    start = subprocess.Popen.__init__
+
+    def start_there(process: Any, *args: Any, **options: Any) -> None:
+        if options.get("env") is not None:
+            options["env"] = {"TMPDIR": str(folder), **options["env"]}
+        start(process, *args, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", start_there)
 
 
 @pytest.fixture(autouse=True)

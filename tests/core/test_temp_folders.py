@@ -103,3 +103,16 @@ def test_a_run_of_the_program_with_a_command_leaves_nothing(temp: Path, tmp_path
         )
     assert b"Done." in ran.stdout, ran.stderr
     assert list(temp.iterdir()) == []
+
+
+def test_processes_of_a_test_do_not_use_the_directory_of_the_system(tmp_path: Path) -> None:
+    code = "import tempfile; print(tempfile.gettempdir())"
+    for environment in ({"PATH": "/usr/bin:/bin"}, None):
+        shown = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert Path(shown.stdout.strip()).parent == tmp_path.parent
