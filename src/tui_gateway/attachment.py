@@ -19,6 +19,9 @@ _SUFFIXES = (".gif", ".jpeg", ".jpg", ".png", ".webp")
 _LARGEST = 20 * 1024 * 1024
 _MARK = "[Attached image: {}]"
 _PASTE = re.compile(r"\[Pasted text #\d+: \d+ lines? → ([^\]\n]+)\]")
+_FULL_NAME = re.compile("[\"']?[/~]|file:")
+_BLANK = re.compile(r"\s")
+_MAX_NAME = 4096
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
@@ -133,14 +136,21 @@ def collapse(session: LiveSession, home: Home, text: str) -> tuple[str, Path, in
     return f"[Pasted text #{number}: {counted} → {path}]", path, lines
 
 
-def parse_drop(text: str, cwd: Path) -> Path | None:
-    """The file that was dropped on a terminal, which types its name there; None when it is none."""
+def parse_drop(text: str, cwd: Path) -> tuple[Path, str] | None:
+    """Find the file that was dropped on a terminal; return it with the text after its name.
+
+    Only a name that begins at the root, the home or with `file:` may have text after it.
+    """
     text = text.strip()
-    if not text or "\n" in text or len(text) > 4096:
-        return None
-    for name in _candidate_names(text):
-        with suppress(RpcError):
-            return named(name, cwd)
+    ends = [len(text)]
+    if _FULL_NAME.match(text):
+        ends += [blank.start() for blank in _BLANK.finditer(text, 0, _MAX_NAME)][::-1]
+    for end in ends:
+        if not 0 < end <= _MAX_NAME or "\n" in text[:end]:
+            continue
+        for name in _candidate_names(text[:end]):
+            with suppress(RpcError):
+                return named(name, cwd), text[end:].strip()
     return None
 
 

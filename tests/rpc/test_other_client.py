@@ -98,6 +98,31 @@ def test_a_dropped_file_is_named_in_the_prompt(client: Inside, folder: Path) -> 
     assert client.call("input.detect_drop", session_id=sid, text=quoted)["matched"]
 
 
+@pytest.mark.parametrize(
+    "typed", ["'{}'", '"{}"', "{}", "{escaped}", "file://{address}"], ids=lambda typed: typed
+)
+def test_a_dropped_picture_may_have_a_question_behind_it(
+    client: Inside, folder: Path, typed: str
+) -> None:
+    picture = folder / "my cat.png"
+    picture.write_bytes(PIXEL)
+    name = str(picture)
+    name = typed.format(name, escaped=name.replace(" ", "\\ "), address=name.replace(" ", "%20"))
+    sid = client.open(cwd=str(folder))
+    found = client.call("input.detect_drop", session_id=sid, text=f"{name} what is\nthis?")
+    assert (found["path"], found["count"]) == (str(picture), 1)
+    assert found["text"] == "[Picture my cat.png] what is\nthis?"
+    attached = client.call("image.attach", session_id=sid, path=f"{name} what is this?")
+    assert (attached["name"], attached["remainder"]) == ("my cat.png", "what is this?")
+
+
+def test_a_prompt_that_begins_with_a_name_is_not_changed(client: Inside, folder: Path) -> None:
+    (folder / "notes.txt").write_text("notes")
+    sid = client.open(cwd=str(folder))
+    for text in ("notes.txt is wrong", f"{folder} is full", "/nowhere/notes.txt is wrong", "/help"):
+        assert client.call("input.detect_drop", session_id=sid, text=text) == {"matched": False}
+
+
 def test_a_pasted_picture_is_attached_by_its_quoted_path(client: Inside, folder: Path) -> None:
     (folder / "my cat.png").write_bytes(PIXEL)
     sid = client.open(cwd=str(folder))

@@ -227,7 +227,7 @@ class ComposerArea(Vertical):
                 "input.detect_drop", text=text, attach=False
             )
             path = str(dropped.get("path") or "")
-            is_picture = dropped.get("matched") and dropped.get("is_image") and path
+            is_picture = dropped.get("is_image") and path and not dropped.get("remainder")
             if is_picture and self.composer.take_out(text):
                 self._attach_images([path])
         except HermesError as error:

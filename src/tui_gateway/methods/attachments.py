@@ -1,7 +1,7 @@
 """Attachments of the next prompt: attach, detach, paste, drop."""
 
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from hermes_protocol.errors import BAD_ARGUMENT
 from tui_gateway import attachment
@@ -17,12 +17,13 @@ class Named(Session, frozen=True):
 
 
 class Attached(TypedDict):
-    """An attachment, and how many pictures are attached."""
+    """An attachment, and how many pictures are attached. `remainder` is the text after its name."""
 
     attached: bool
     path: str
     name: str
     count: int
+    remainder: NotRequired[str]
 
 
 def attach_image(rt: Runtime, rid: Rid, params: Named) -> Attached:
@@ -30,9 +31,15 @@ def attach_image(rt: Runtime, rid: Rid, params: Named) -> Attached:
     del rid
     session = rt.session(params.session_id)
     cwd = rt.live(session).cwd
-    path = attachment.parse_drop(params.path, cwd) or attachment.named(params.path, cwd)
-    count = attachment.attach(session, path)
-    return {"attached": True, "path": str(path), "name": path.name, "count": count}
+    found = attachment.parse_drop(params.path, cwd) or (attachment.named(params.path, cwd), "")
+    path, remainder = found
+    return {
+        "attached": True,
+        "path": str(path),
+        "name": path.name,
+        "count": attachment.attach(session, path),
+        "remainder": remainder,
+    }
 
 
 class Bytes(Session, frozen=True):
@@ -138,14 +145,15 @@ class Dropped(Text, frozen=True):
 
 
 class Drop(TypedDict, total=False):
-    """The file that was dropped, if any. `text` is what the prompt says of it; `count` pictures are
-    attached now."""
+    """The file that was dropped, if any. `text` is what the prompt says of it, with the text after its
+    name, which is `remainder`; `count` pictures are attached now."""
 
     matched: bool
     is_image: bool
     path: str
     name: str
     text: str
+    remainder: str
     count: int
 
 
@@ -153,12 +161,14 @@ def detect_drop(rt: Runtime, rid: Rid, params: Dropped) -> Drop:
     """Find out whether a text names a file that was dropped on the terminal; attach a picture."""
     del rid
     session = rt.session(params.session_id)
-    path = attachment.parse_drop(params.text, rt.live(session).cwd)
-    if path is None:
+    found = attachment.parse_drop(params.text, rt.live(session).cwd)
+    if found is None:
         return {"matched": False}
+    path, remainder = found
     is_image = attachment.is_image(path)
     drop: Drop = {"matched": True, "is_image": is_image, "path": str(path), "name": path.name}
-    drop["text"] = f"[Picture {path.name}]" if is_image else f"[File {path}]"
+    mark = f"[Picture {path.name}]" if is_image else f"[File {path}]"
+    drop["text"], drop["remainder"] = f"{mark} {remainder}".rstrip(), remainder
     if is_image and params.attach:
         drop["count"] = attachment.attach(session, path)
     return drop
