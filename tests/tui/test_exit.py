@@ -40,7 +40,8 @@ class Terminal:
     def __init__(self, environment: dict[str, str]) -> None:
         self.pid, self._master = pty.fork()
         if self.pid == 0:
-            os.execve(sys.executable, [sys.executable, START, "tui"], environment)
+            there = {"TMPDIR": os.environ["TMPDIR"], **environment}
+            os.execve(sys.executable, [sys.executable, START, "tui"], there)
         self.process = os.pidfd_open(self.pid)
         termios.tcsetwinsize(self._master, (40, 120))
         self._unread = ""
