@@ -53,7 +53,7 @@ def count(tx: Tx, filters: Filter) -> int:
 
 
 def _where(filters: Filter) -> tuple[str, tuple[Any, ...]]:
-    return _conditions(filters._replace(exclude_sources=tuple(filters.exclude_sources)))
+    return _conditions(filters._replace(exclude_sources=tuple(filters.exclude_sources or ())))
 
 
 @lru_cache(maxsize=64)

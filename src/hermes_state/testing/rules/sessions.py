@@ -143,6 +143,7 @@ class SessionRules:
         store.create_session("four", "tui", cwd="/srv/projects")
         assert listed(store, source="telegram") == ["two"]
         assert sorted(listed(store, exclude_sources=("tui", "telegram"))) == ["one"]
+        assert len(listed(store, exclude_sources=None)) == 4
         assert listed(store, cwd_prefix="/srv/project/") == ["three"]
         assert listed(store, min_message_count=2) == ["two"]
         assert listed(store, search_query="APPLES") == ["one"]
