@@ -558,6 +558,27 @@ def test_short_copies_are_known_by_their_place_beside_the_summary(
     assert db.check() == []
 
 
+@pytest.mark.parametrize("head", [0, 1, 2])
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_short_copies_with_new_times_are_not_shown(
+    db: SessionDB, foreign: Foreign, head: int, is_hidden: bool
+) -> None:
+    whole = ["hi", "yes", "and?", "no", "ok", "yes"]
+    foreign.session("s", *whole)
+    foreign.say("s", "taken back", active=0)
+    for number, time in enumerate([1000.0, 2000.0][: is_hidden + 1]):
+        foreign.run("UPDATE messages SET active = 0, compacted = 1 WHERE active = 1")
+        for text in (*whole[:head], f"{SUMMARY} {number}", *whole[-2:]):
+            foreign.say("s", text, timestamp=time)
+            time += 1e-6
+        for text in ("ok", "go on", "yes"):
+            foreign.say("s", text, timestamp=time + 5)
+            whole.append(text)
+    take(db, foreign.path)
+    found = db.get_messages_as_conversation("s", include_ancestors=True)
+    assert [m["content"] for m in found] == whole
+
+
 def test_a_session_compacted_in_place_since_its_import_shows_all(
     db: SessionDB, foreign: Foreign
 ) -> None:

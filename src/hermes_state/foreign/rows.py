@@ -194,6 +194,10 @@ _TELLING = 40
 """Characters from which on two messages with the same words are the same message."""
 
 
+_MOMENT_S = 0.1
+"""The most between the times of messages that one compaction wrote."""
+
+
 class Originals:
     """The compacted messages of a session, to tell the copies that were made beside a summary.
 
@@ -232,42 +236,67 @@ def _copies(rows: Sequence[Row]) -> dict[int, int]:
     """Return which rows are copies by their place around a summary: the position of each original.
 
     Words that are few may have been said again, so it is the place that tells: after a summary stands
-    the end of what the model was shown before, and before it the beginning, of two messages at least.
+    the end of what the model was shown before, and before it the beginning. How many are copies tells
+    what is not hidden before a summary, or the time: copies that got a new one were written with it.
     """
     said = [_words(row) for row in rows]
     copies: dict[int, int] = {}
     view: list[int] = []
     for at, row in enumerate(rows):
-        if is_summary(row) and all(is_compacted(rows[position]) for position in view):
-            before, count = view, _copied_head(said, view, at)
-            if count:
-                before = view[:-count]
+        if is_summary(row) and (count := _copied_head(rows, said, view, at)) is not None:
+            before = view[: len(view) - count]
             copies |= zip(range(at - count, at), before, strict=False)
-            copies |= _copied_tail(said, before, at + 1)
+            copies |= _copied_tail(rows, said, before, at + 1)
             view = list(range(at - count, at))
-        view.append(at)
+        if is_active(row) or is_compacted(row):  # not taken back
+            view.append(at)
     for position, origin in copies.items():  # in order, so that an original is resolved before
         copies[position] = copies.get(origin, origin)
     return copies
 
 
-def _copied_head(said: Sequence[str], view: Sequence[int], end: int) -> int:
-    """Return how many rows before `end` are copies of the beginning of a view that they end."""
-    for count in range(len(view) // 2, 1, -1):
-        if all(said[view[n]] == said[end - count + n] for n in range(count)):
+def _copied_head(
+    rows: Sequence[Row], said: Sequence[str], view: Sequence[int], end: int
+) -> int | None:
+    """Return how many rows before a summary are copies of the beginning of a view that they end.
+
+    None: the summary stands for something else.
+    """
+    active = sum(not is_compacted(rows[position]) for position in view)
+    guesses = [_written_with(rows, end, -1), *range(len(view) // 2, 1, -1)]
+    for count in [active] if active else guesses:
+        copied = view[len(view) - count :]
+        if not count:
+            continue
+        if all(
+            said[first] == said[copy] for first, copy in zip(view, copied, strict=False)
+        ) and not (active and is_compacted(rows[copied[0]])):
             return count
-    return 0
+    return None if active else 0
 
 
-def _copied_tail(said: Sequence[str], view: Sequence[int], begin: int) -> dict[int, int]:
+def _copied_tail(
+    rows: Sequence[Row], said: Sequence[str], view: Sequence[int], begin: int
+) -> dict[int, int]:
     """Return the rows from `begin` on that are copies of the end of a view, with their originals."""
-    for first in range(len(view)):
+    most = _written_with(rows, begin - 1, 1) or len(view)
+    for first in range(max(0, len(view) - most), len(view)):
         kept = view[first:]
         if begin + len(kept) <= len(said) and all(
             said[position] == said[begin + n] for n, position in enumerate(kept)
         ):
             return {begin + n: position for n, position in enumerate(kept)}
     return {}
+
+
+def _written_with(rows: Sequence[Row], at: int, step: int) -> int:
+    """Return how many rows before (-1) or after (1) a row were written at its moment."""
+    moment, count = number(rows[at].get("timestamp")) or 0.0, 0
+    while 0 <= (position := at + step * (count + 1)) < len(rows):
+        if abs((number(rows[position].get("timestamp")) or 0.0) - moment) > _MOMENT_S:
+            break
+        count += 1
+    return count
 
 
 def is_summary(row: Row) -> bool:
