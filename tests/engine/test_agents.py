@@ -14,7 +14,7 @@ class FakeAgent:
 
     def __init__(self, *, has_processes: bool = False) -> None:
         self.is_closed = False
-        self.bench: Any = self
+        self.tool_context: Any = self
         self.processes: Any = self
         self._has_processes = has_processes
 
