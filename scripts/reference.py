@@ -274,11 +274,18 @@ def _parameter(field: "FieldInfo") -> list[str]:
 def _members(kind: type) -> str:
     """Format the fields of a dictionary with their types; optional ones have a question mark."""
     optional: frozenset[str] = getattr(kind, "__optional_keys__", frozenset())
+    if hasattr(kind, "to_wire"):  # there a field that is None is not sent
+        optional = frozenset(f.name for f in msgspec.structs.fields(kind) if f.default is None)
     named = (
-        f"`{name}{'?' * (name in optional)}: {_plain(annotation)}`"
+        f"`{name}{'?' * (name in optional)}: {_sent(annotation, name in optional)}`"
         for name, annotation in kind.__annotations__.items()
     )
     return ", ".join(named)
+
+
+def _sent(annotation: object, is_optional: bool) -> str:
+    text = _plain(annotation)
+    return text.removesuffix(" | None") if is_optional else text
 
 
 def _plain(annotation: object) -> str:

@@ -2,6 +2,9 @@
 
 from typing import Any, NotRequired, TypedDict
 
+from hermes_protocol.results import Info, Queued, Usage
+from hermes_protocol.structs import WireStruct
+
 
 class EventParams(TypedDict):
     """The parameters of the notification `event`.
@@ -21,240 +24,204 @@ class EventParams(TypedDict):
     payload: NotRequired[dict[str, Any]]
 
 
-class Ready(TypedDict):
+class Ready(WireStruct, frozen=True):
     """The server takes requests. It is the first frame; it belongs to no session."""
 
-    skin: dict[str, Any]
-    url: NotRequired[str]
-    token_file: NotRequired[str]
+    skin: dict[str, Any] = {}
+    url: str | None = None
+    token_file: str | None = None
 
 
-class Start(TypedDict):
+class Start(WireStruct, frozen=True):
     """A turn begins. `user` is what it answers, with the files of its `images`; `is_recovered`: an
     earlier process was cut off in it."""
 
-    turn_id: str
-    user: str
-    images: NotRequired[list[str]]
-    is_recovered: bool
-    queued: int
+    turn_id: str = ""
+    user: str = ""
+    images: list[str] | None = None
+    is_recovered: bool = False
+    queued: int = 0
 
 
-class Delta(TypedDict):
+class Delta(WireStruct, frozen=True):
     """The next piece of the reply."""
 
-    text: str
-    rendered: NotRequired[str]
+    text: str = ""
+    rendered: str | None = None
 
 
-class Interim(TypedDict):
+class Interim(WireStruct, frozen=True):
     """The model said this before it called tools; it is on disk."""
 
-    text: str
-    already_streamed: bool
+    text: str = ""
+    already_streamed: bool = False
 
 
-class Complete(TypedDict):
+class Complete(WireStruct, frozen=True):
     """The turn has its end, on disk: `complete`, `interrupted` or `error`."""
 
-    text: str
-    status: str
-    turn_id: str
-    usage: dict[str, Any]
-    error: NotRequired[str]
-    reasoning: NotRequired[str]
-    warning: NotRequired[str]
-    rendered: NotRequired[str | None]
+    text: str = ""
+    status: str = "complete"
+    turn_id: str = ""
+    usage: Usage = Usage()
+    error: str | None = None
+    reasoning: str | None = None
+    warning: str | None = None
+    rendered: str | None = None
 
 
-class Reasoning(TypedDict):
+class Reasoning(WireStruct, frozen=True):
     """The next piece of what the model thinks aloud."""
 
-    text: str
+    text: str = ""
 
 
-class Generating(TypedDict):
+class Generating(WireStruct, frozen=True):
     """The model writes a tool call."""
 
-    name: str
+    name: str = ""
 
 
-class ToolStart(TypedDict):
+class ToolStart(WireStruct, frozen=True):
     """A tool runs; `context` says on one line what about."""
 
-    tool_id: str
-    name: str
-    context: str
-    args_text: NotRequired[str]
+    tool_id: str = ""
+    name: str = ""
+    context: str = ""
+    args_text: str | None = None
 
 
-class ToolProgress(TypedDict):
+class ToolProgress(WireStruct, frozen=True):
     """A running tool has something to show: whole lines, to be put after those before."""
 
-    tool_id: str
-    text: str
+    tool_id: str = ""
+    text: str = ""
 
 
-class ToolComplete(TypedDict):
+class ToolComplete(WireStruct, frozen=True):
     """A tool has ended and its result is on disk. `exit_code`: of a command, when it was not 0."""
 
-    tool_id: str
-    name: str
-    args: dict[str, Any]
-    context: str
-    result: str
-    result_text: str
-    duration_s: float
-    is_error: bool
-    exit_code: NotRequired[int]
-    inline_diff: NotRequired[str]
+    tool_id: str = ""
+    name: str = ""
+    args: dict[str, Any] = {}
+    context: str = ""
+    result: str = ""
+    result_text: str = ""
+    duration_s: float = 0.0
+    is_error: bool = False
+    exit_code: int | None = None
+    inline_diff: str | None = None
 
 
-class Approval(TypedDict):
+class Approval(WireStruct, frozen=True):
     """Something needs a yes; `approval.respond` gives it. Also sent to a client that comes later.
     `remembers` says what a lasting yes is for; empty when that is not known."""
 
-    request_id: str
-    tool_name: str
-    command: str
-    description: str
-    choices: list[str]
-    allow_permanent: bool
-    remembers: str
+    request_id: str = ""
+    tool_name: str = ""
+    command: str = ""
+    description: str = ""
+    choices: list[str] = []
+    allow_permanent: bool = True
+    remembers: str = ""
 
 
-class Clarification(TypedDict):
+class Clarification(WireStruct, frozen=True):
     """The model asks something; `clarify.respond` answers it."""
 
-    request_id: str
-    question: str
-    choices: list[str]
+    request_id: str = ""
+    question: str = ""
+    choices: list[str] = []
 
 
-class Settled(TypedDict):
+class Settled(WireStruct, frozen=True):
     """A question needs no answer any more; `answer` is empty when nobody gave one."""
 
-    request_id: str
-    answer: str
+    request_id: str = ""
+    answer: str = ""
 
 
-class Status(TypedDict):
+class Status(WireStruct, frozen=True):
     """The activity: `compressing`, `compacting`, `compacted`, `ready`, `retry`, `waiting`. With `void`,
     what was streamed of this step does not count."""
 
-    kind: str
-    text: str
-    void: NotRequired[bool]
+    kind: str = ""
+    text: str = ""
+    void: bool | None = None
 
 
-class UsageUpdate(TypedDict, total=False):
-    """The use of the model's context window."""
-
-    context_used: int
-    context_max: int
-    context_percent: float
-
-
-class Title(TypedDict):
+class Title(WireStruct, frozen=True):
     """The conversation has a title; `session_id` is its id in the store."""
 
-    session_id: str
-    title: str
+    session_id: str = ""
+    title: str = ""
 
 
-class Changed(TypedDict):
+class Changed(WireStruct, frozen=True):
     """The session does not show any more what there is: `undo` (something was taken back), `compress`
     (it was shortened, or that was undone), `expand` (messages were brought back), `open` (it is in
     another conversation now), `elsewhere` (another process has answered in it). `session.activate`
     tells what there is. The client that did it is not told."""
 
-    reason: str
-    stored_session_id: str
+    reason: str = ""
+    stored_session_id: str = ""
 
 
-class Closed(TypedDict):
+class Closed(WireStruct, frozen=True):
     """The session is closed: `reason` is its end reason. `session.resume` opens the conversation again.
     Who closed it is not told."""
 
-    reason: str
-    stored_session_id: str
+    reason: str = ""
+    stored_session_id: str = ""
 
 
-class Steered(TypedDict):
+class Steered(WireStruct, frozen=True):
     """A message to the running turn is on disk, and the model is shown it next."""
 
-    text: str
+    text: str = ""
 
 
-class Queue(TypedDict):
+class Queue(WireStruct, frozen=True):
     """Other prompts wait than before: all that do, the next one first, each with `turn_id`, `text` and,
     if any go along, the files of its `images`. `dropped` are the turns of those that a stop has ended;
     whoever sent them may give them back."""
 
-    queued: list[dict[str, Any]]
-    dropped: list[str]
+    queued: list[Queued] = []
+    dropped: list[str] = []
 
 
-class Notification(TypedDict):
+class Notification(WireStruct, frozen=True):
     """Something a person should know."""
 
-    text: str
-    level: str
-    kind: str
+    text: str = ""
+    level: str = "info"
+    kind: str = ""
 
 
-class BackgroundDone(TypedDict):
+class BackgroundDone(WireStruct, frozen=True):
     """A prompt of `prompt.background` was answered; its conversation is `stored_session_id`."""
 
-    task_id: str
-    text: str
-    stored_session_id: str
+    task_id: str = ""
+    text: str = ""
+    stored_session_id: str = ""
 
 
-class Failure(TypedDict):
+class Failure(WireStruct, frozen=True):
     """Something went wrong in a turn."""
 
-    message: str
-    turn_id: str
+    message: str = ""
+    turn_id: str = ""
 
 
-class Progress(TypedDict):
+class Progress(WireStruct, frozen=True):
     """The progress of `model.pull` in bytes; with a `total` of 0 there is only something to say."""
 
-    text: str
-    done: int
-    total: int
+    text: str = ""
+    done: int = 0
+    total: int = 0
 
 
-class Info(TypedDict, total=False):
-    """The state of a session. `lazy` until there is an agent. `offer`: there is no model, and
-    `model.pull` fetches this one (name, title, bytes, why)."""
-
-    model: str
-    provider: str
-    tools: dict[str, list[str]]
-    skills: dict[str, Any]
-    cwd: str
-    branch: str
-    project: str
-    running: bool
-    title: str
-    stored_session_id: str
-    approval_mode: str
-    yolo: bool
-    busy: str
-    desktop_contract: int
-    version: str
-    profile_name: str
-    usage: dict[str, Any]
-    lazy: bool
-    advice: str
-    credential_warning: str
-    config_warning: str
-    offer: dict[str, Any]
-
-
-EVENTS: dict[str, Any] = {
+EVENTS: dict[str, type[WireStruct]] = {
     "gateway.ready": Ready,
     "session.info": Info,
     "session.title": Title,
@@ -275,10 +242,17 @@ EVENTS: dict[str, Any] = {
     "prompt.steered": Steered,
     "prompt.queue": Queue,
     "status.update": Status,
-    "usage.update": UsageUpdate,
+    "usage.update": Usage,
     "model.progress": Progress,
     "background.complete": BackgroundDone,
     "notification.show": Notification,
     "error": Failure,
 }
 """Every event by its name."""
+
+_NAMES = {kind: name for name, kind in EVENTS.items()}
+
+
+def name_of(event: WireStruct) -> str:
+    """Return the name of an event."""
+    return _NAMES[type(event)]

@@ -1,57 +1,71 @@
-"""Results of requests, as clients read them.
-
-Everything has a default and unknown fields are ignored, so that an older or a newer server is understood
-as far as it goes.
-"""
+"""Results of requests, as the server makes them and clients read them."""
 
 from typing import Any
 
-import msgspec
+from hermes_protocol.structs import WireStruct
 
 Json = dict[str, Any]
 
 
-class Usage(msgspec.Struct, frozen=True):
-    """Tokens and cost of a conversation so far."""
+class Usage(WireStruct, frozen=True):
+    """Tokens and cost of a conversation so far, and the use of the model's context window."""
 
-    model: str = ""
-    input: int = 0
-    output: int = 0
-    total: int = 0
-    calls: int = 0
+    model: str | None = None
+    input: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+    cache_read: int | None = None
+    prompt: int | None = None
+    completion: int | None = None
+    total: int | None = None
+    calls: int | None = None
+    cost_usd: float | None = None
+    compressions: int | None = None
+    active_subagents: int | None = None
     context_used: int | None = None
     context_max: int | None = None
     context_percent: float | None = None
-    compressions: int = 0
-    cost_usd: float | None = None
 
 
-class Offer(msgspec.Struct, frozen=True):
+class Offer(WireStruct, frozen=True):
     """A model that can be fetched because there is no other; without a name there is none."""
 
     name: str = ""
     title: str = ""
     bytes: int = 0
+    why: str | None = None
 
 
-class Info(msgspec.Struct, frozen=True):
-    """The state of an open conversation."""
+class Info(WireStruct, frozen=True):
+    """The state of a session; what is not mentioned stays as it was. `lazy` until there is an agent.
+    `offer`: there is no model, and `model.pull` fetches this one."""
 
     model: str = ""
     provider: str = ""
+    tools: dict[str, list[str]] = {}
+    skills: dict[str, Any] = {}
+    cwd: str = ""
+    branch: str = ""
+    project: str = ""
+    running: bool | None = None
     title: str | None = None
     stored_session_id: str = ""
-    cwd: str = ""
-    branch: str | None = None
-    running: bool = False
+    approval_mode: str = ""
+    yolo: bool = False
+    busy: str = ""
+    desktop_contract: int = 0
+    version: str = ""
+    profile_name: str = ""
     usage: Usage = Usage()
-    install_warning: str = ""
-    credential_warning: str = ""
-    config_warning: str = ""
+    lazy: bool | None = None
+    advice: str | None = None
+    install_warning: str | None = None
+    credential_warning: str | None = None
+    config_warning: str | None = None
     offer: Offer = Offer()
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(WireStruct, frozen=True):
     """A stored message as the server projects it."""
 
     id: int | None = None
@@ -71,7 +85,7 @@ class Message(msgspec.Struct, frozen=True):
     error: str | None = ""
 
 
-class RunningTool(msgspec.Struct, frozen=True):
+class RunningTool(WireStruct, frozen=True):
     """A call that ran when the conversation was opened, with what it had shown."""
 
     tool_id: str = ""
@@ -80,7 +94,7 @@ class RunningTool(msgspec.Struct, frozen=True):
     text: str | None = ""
 
 
-class Inflight(msgspec.Struct, frozen=True):
+class Inflight(WireStruct, frozen=True):
     """A turn that ran when the conversation was opened: its steps, and what is being written."""
 
     user: str | None = ""
@@ -91,16 +105,22 @@ class Inflight(msgspec.Struct, frozen=True):
     streaming: bool = False
 
 
-class Queued(msgspec.Struct, frozen=True):
+class Queued(WireStruct, frozen=True):
     """A prompt that waits for its turn."""
 
     turn_id: str = ""
     text: str = ""
-    images: list[str] = []
+    images: list[str] | None = None
     """Files of the pictures that go along."""
 
 
-class Position(msgspec.Struct, frozen=True):
+class Queue(WireStruct, frozen=True):
+    """Queued prompts, in their order."""
+
+    queued: list[Queued] = []
+
+
+class Position(WireStruct, frozen=True):
     """A position in the event log of a conversation; `session.resume` takes it as `after`."""
 
     log: str = ""
@@ -119,7 +139,7 @@ class Resumption(Position, frozen=True):
     """
 
 
-class Opened(msgspec.Struct, frozen=True):
+class Opened(WireStruct, frozen=True):
     """The answer to creating, resuming or activating a session."""
 
     session_id: str = ""
@@ -140,14 +160,14 @@ class Opened(msgspec.Struct, frozen=True):
         return self.stored_session_id or self.session_key or self.resumed or ""
 
 
-class History(msgspec.Struct, frozen=True):
+class History(WireStruct, frozen=True):
     """A page of stored messages."""
 
     count: int = 0
     messages: list[Message] = []
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(WireStruct, frozen=True):
     """A conversation in a list."""
 
     id: str = ""
@@ -165,13 +185,13 @@ class Row(msgspec.Struct, frozen=True):
     """Prompts that nobody has answered, because the process ended that was to do it."""
 
 
-class Rows(msgspec.Struct, frozen=True):
+class Rows(WireStruct, frozen=True):
     """A list of conversations."""
 
     sessions: list[Row] = []
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(WireStruct, frozen=True):
     """A conversation that was found by a message."""
 
     session_id: str = ""
@@ -184,13 +204,13 @@ class Hit(msgspec.Struct, frozen=True):
     message_count: int = 0
 
 
-class Hits(msgspec.Struct, frozen=True):
+class Hits(WireStruct, frozen=True):
     """Conversations with a message that fits: where each is now, and around what was found."""
 
     hits: list[Hit] = []
 
 
-class TreeNode(msgspec.Struct, frozen=True):
+class TreeNode(WireStruct, frozen=True):
     """A part of a conversation: the beginning, a branch, or what goes on after a shortening."""
 
     id: str = ""
@@ -202,13 +222,13 @@ class TreeNode(msgspec.Struct, frozen=True):
     started_at: float | None = None
 
 
-class TreeNodes(msgspec.Struct, frozen=True):
+class TreeNodes(WireStruct, frozen=True):
     """The whole of a conversation, parents before children."""
 
     sessions: list[TreeNode] = []
 
 
-class ModelChoice(msgspec.Struct, frozen=True):
+class ModelChoice(WireStruct, frozen=True):
     """A model that can be chosen by its name, and why it is there."""
 
     name: str = ""
@@ -217,14 +237,14 @@ class ModelChoice(msgspec.Struct, frozen=True):
     used: bool = False
 
 
-class ModelOptions(msgspec.Struct, frozen=True):
+class ModelOptions(WireStruct, frozen=True):
     """The models that can be chosen, or why there are none."""
 
     models: list[ModelChoice] = []
     error: str | None = ""
 
 
-class Item(msgspec.Struct, frozen=True):
+class Item(WireStruct, frozen=True):
     """Something that completes what is being typed."""
 
     text: str = ""
@@ -232,7 +252,7 @@ class Item(msgspec.Struct, frozen=True):
     meta: str | None = ""
 
 
-class Items(msgspec.Struct, frozen=True):
+class Items(WireStruct, frozen=True):
     """At most 30 possibilities; the `text` of one replaces what stands from `replace_from` on."""
 
     items: list[Item] = []

@@ -1,7 +1,7 @@
 """The open conversation as the interface knows it: who answers, what it costs, what is going on."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -72,32 +72,32 @@ class Conversation:
         self._fields = fields
         self.stored_id = self.info.stored_session_id or self.stored_id
 
-    def handle(self, event: m.Event, now: float) -> bool:
+    def handle(self, event: m.Event[Any], now: float) -> bool:
         """Take an event in; tells whether anything is different now."""
         before = (self.state, self.activity, self.info, self.began_at)
         match event:
             case m.TurnStarted():
                 self.begin(now)
-            case m.TurnEnded(usage=usage):
+            case m.TurnEnded():
                 self._end()
-                self._use(usage)
-            case m.UsageChanged(usage=usage):
-                self._use(usage)
-            case m.SessionChanged(info=info):
-                self.learn(info)
-            case m.TitleChanged(title=title):
-                self.learn({"title": title})
-            case m.StatusChanged(kind="waiting", words=words) if not self.is_running:
+                self._use(event.payload.usage)
+            case m.UsageChanged():
+                self._use(event.payload)
+            case m.SessionChanged():
+                self.learn(event.mentioned)
+            case m.TitleChanged():
+                self.learn({"title": event.payload.title})
+            case m.StatusChanged() if event.payload.kind == "waiting" and not self.is_running:
                 self.begin(now)
-                self.activity = words
+                self.activity = event.words
             case m.ApprovalAsked() | m.QuestionAsked():
                 self.state, self.activity = "waiting", ""
             case _:
                 self._do(_activity(event))
         return before != (self.state, self.activity, self.info, self.began_at)
 
-    def _use(self, usage: wire.Json) -> None:
-        self.learn({"usage": {**self._fields.get("usage", {}), **usage}})
+    def _use(self, usage: results.Usage) -> None:
+        self.learn({"usage": {**self._fields.get("usage", {}), **usage.to_wire()}})
 
     def _do(self, activity: str | None) -> None:
         if activity is not None and self.state != "stopping":
@@ -124,16 +124,16 @@ class Conversation:
         self.live_id, self.state, self.activity, self.began_at = "", "lost", "", None
 
 
-def _activity(event: m.Event) -> str | None:
+def _activity(event: m.Event[Any]) -> str | None:
     """Name the activity of the model that an event reports; None if it reports none."""
     match event:
         case m.ReplyDelta():
             return "writing"
         case m.ReasoningDelta() | m.ToolEnded():
             return "thinking"
-        case m.ToolGenerating(name=name) | m.ToolStarted(name=name):
-            return name
-        case m.StatusChanged(kind=kind, words=words):
-            return "" if kind == "ready" else words
+        case m.ToolGenerating() | m.ToolStarted():
+            return event.payload.name
+        case m.StatusChanged():
+            return "" if event.payload.kind == "ready" else event.words
         case _:
             return None

@@ -1,5 +1,7 @@
 """The bridge of the application: what the client hears becomes messages for the chat."""
 
+from typing import Any
+
 from hermes_protocol import results
 from hermes_tui import messages, wire
 from hermes_tui.client import Listener
@@ -11,7 +13,7 @@ class EventBridge(Listener):
 
     def __init__(self) -> None:
         self.chat: ChatScreen | None = None
-        self._pieces: dict[str, messages.TextPiece] = {}
+        self._pieces: dict[str, messages.TextPiece[Any]] = {}
         """By session: the piece that was posted last, when nothing was posted after it."""
 
     def on_event(
@@ -24,8 +26,7 @@ class EventBridge(Listener):
         last = self._pieces.pop(session_id, None)
         if isinstance(event, messages.TextPiece):
             if last is not None and not last.is_taken and last.origin == event.origin:
-                last.text += event.text  # it has not been shown yet
-                last.position = position
+                last.join(event)  # it has not been shown yet
                 self._pieces[session_id] = last
                 return
             self._pieces[session_id] = event

@@ -11,8 +11,7 @@ from enum import Enum, auto
 from typing import Literal
 
 from hermes_core.errors import HermesError
-from hermes_protocol import results
-from hermes_tui import messages as m
+from hermes_protocol import events, results
 from hermes_tui.entries import UserMessage
 from hermes_tui.failures import ConnectionLostError
 from hermes_tui.session import Session
@@ -64,7 +63,7 @@ class Prompt:
         is_settled = self.delivery in (Delivery.ACCEPTED, Delivery.WITHDRAWN)
         return is_settled and self.place is PromptPlace.TRANSCRIPT
 
-    def is_answered_by(self, event: m.TurnStarted) -> bool:
+    def is_answered_by(self, event: events.Start) -> bool:
         if self.turn_id and event.turn_id:
             return self.turn_id == event.turn_id
         return self.entry.matches(event.user)
@@ -203,7 +202,7 @@ class Prompts:
         if prompt.entry not in self._transcript.entries:
             await self._transcript.add(prompt.entry)
 
-    async def started(self, event: m.TurnStarted) -> None:
+    async def started(self, event: events.Start) -> None:
         """A turn begins: its prompt leaves the queue. One from elsewhere is shown as well."""
         self._started_turn, self._due = event.turn_id, ""
         queued, leaving = self.queued, self._at(PromptPlace.LEAVING)
@@ -213,10 +212,12 @@ class Prompts:
         answered = next((p for p in candidates if p.is_answered_by(event)), None)
         if answered is not None:
             await self._show(answered)
-        elif not event.is_told and queued:  # a server that does not tell: the next one
+        elif (
+            not (event.user or event.images) and queued
+        ):  # a server that does not tell: the next one
             await self._show(queued[0])
-        elif event.is_told and not event.is_recovered:
-            await self._show_foreign(event.user, event.images)
+        elif (event.user or event.images) and not event.is_recovered:
+            await self._show_foreign(event.user, event.images or [])
 
     async def steered(self, text: str) -> None:
         """The running turn has heard a prompt."""
@@ -278,7 +279,7 @@ class Prompts:
         under_way = [p for p in self._with(Delivery.SENT) if p.entry.whole not in texts]
         self._line_up(queued, "before", under_way)
 
-    def update_queue(self, event: m.QueueChanged) -> list[UserMessage]:
+    def update_queue(self, event: events.Queue) -> list[UserMessage]:
         """Take over a changed queue; returns what was sent from here and somebody else has stopped."""
         self._dropped.update(event.dropped)
         before, sent = [*self._at(PromptPlace.LEAVING), *self.queued], self._with(Delivery.SENT)
@@ -301,7 +302,7 @@ class Prompts:
         queue = [
             by_turn.get(item.turn_id)
             or Prompt(
-                UserMessage.of(item.text, images=item.images),
+                UserMessage.of(item.text, images=item.images or []),
                 item.turn_id,
                 origin,
                 Delivery.ACCEPTED,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line
@@ -110,39 +110,39 @@ class Tab:
         is_used = self.conversation.has_spoken or self.conversation.is_running
         return not (is_used or self.prompts.waiting or self.prompts.are_under_way)
 
-    async def take(self, event: m.Event, now: float) -> bool:
+    async def take(self, event: m.Event[Any], now: float) -> bool:
         """Take an event in, once; returns whether the state of the conversation changed."""
         if not self.conversation.advance(event.position):
             return False
         await self.turn.take(event)
         match event:
             case m.TurnStarted():
-                self.has_gaps |= event.is_recovered
-                await self.prompts.started(event)
+                self.has_gaps |= event.payload.is_recovered
+                await self.prompts.started(event.payload)
             case m.TurnEnded():
                 self.questions.clear()
                 self.has_finished = not self.is_shown
             case m.QueueChanged():
-                self.draft.returned += self.prompts.update_queue(event)
+                self.draft.returned += self.prompts.update_queue(event.payload)
             case m.Steered():
-                await self.prompts.steered(event.text)
+                await self.prompts.steered(event.payload.text)
             case m.ApprovalAsked() | m.QuestionAsked():
                 self._ask(event)
             case m.RequestExpired():
-                self.settle(event.request_id)
+                self.settle(event.payload.request_id)
             case _:
                 pass
         return self.conversation.handle(event, now)
 
     def _ask(self, event: m.ApprovalAsked | m.QuestionAsked) -> None:
-        ids = {question.request_id for question in self.questions}
-        if not event.request_id or event.request_id not in ids:
+        ids = {question.payload.request_id for question in self.questions}
+        if not event.payload.request_id or event.payload.request_id not in ids:
             self.questions.append(event)
 
     def settle(self, request_id: str) -> None:
         """Forget a question that needs no answer any more."""
         self.questions = [
-            question for question in self.questions if question.request_id != request_id
+            question for question in self.questions if question.payload.request_id != request_id
         ]
         if not self.questions:
             self.conversation.answered()

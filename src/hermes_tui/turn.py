@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Iterable
-from typing import cast
+from typing import Any
 
+from hermes_protocol import events
 from hermes_tui import messages as m
 from hermes_tui.entries import (
     STOPPED,
@@ -45,7 +46,7 @@ class TurnBuilder:
         self._thought, self._blank = None, ""
         self._replies, self._failures = [], set()
 
-    async def take(self, event: m.Event) -> None:
+    async def take(self, event: m.Event[Any]) -> None:
         """Add to the transcript what an event reports about the turn."""
         match event:
             case m.TurnStarted():
@@ -53,20 +54,20 @@ class TurnBuilder:
             case m.StatusChanged():
                 await self._status(event)
             case m.TurnEnded():
-                await self._end(event)
+                await self._end(event.payload)
             case m.ServerFailed():
-                await self._report_failure(event)
+                await self._report_failure(event.payload)
             case m.ToolStarted() | m.ToolProgress() | m.ToolEnded():
                 await self._take_call(event)
             case _:
                 await self._take_text(event)
 
-    async def _take_text(self, event: m.Event) -> None:
+    async def _take_text(self, event: m.Event[Any]) -> None:
         match event:
             case m.ReplyDelta():
                 await self._say(event.take())
             case m.ReplyInterim():
-                await self._interim(event)
+                await self._interim(event.payload)
             case m.ReasoningDelta():
                 await self._think(event.take())
             case _:
@@ -75,11 +76,11 @@ class TurnBuilder:
     async def _take_call(self, event: m.ToolStarted | m.ToolProgress | m.ToolEnded) -> None:
         match event:
             case m.ToolStarted():
-                await self._start_call(event)
+                await self._start_call(event.payload)
             case m.ToolProgress():
-                await self._progress(event.tool_id, event.take())
+                await self._progress(event.payload.tool_id, event.take())
             case m.ToolEnded():
-                await self._end_call(event)
+                await self._end_call(event.payload)
 
     async def _say(self, text: str) -> None:
         """Add the next piece of the reply."""
@@ -108,7 +109,7 @@ class TurnBuilder:
         reply.is_done = True
         await self._transcript.changed(reply)
 
-    async def _interim(self, event: m.ReplyInterim) -> None:
+    async def _interim(self, event: events.Interim) -> None:
         """Complete the text before tools are used."""
         if not event.already_streamed and not self._parts and event.text.strip():
             await self._say(event.text)
@@ -132,13 +133,13 @@ class TurnBuilder:
         self._thought.text += text
         await self._transcript.changed(self._thought)
 
-    async def _start_call(self, event: m.ToolStarted) -> None:
+    async def _start_call(self, event: events.ToolStart) -> None:
         call = self._calls.get(event.tool_id)
         if call is not None and call.state == "running":
             return  # it ran already when the conversation was opened
         await self._end_thought()
         await self._end_reply()
-        call = Call(event.tool_id, event.name, event.context or "", event.args_text or "")
+        call = Call(event.tool_id, event.name, event.context, event.args_text or "")
         self._calls[event.tool_id] = call
         await self._transcript.add(call)
 
@@ -149,27 +150,28 @@ class TurnBuilder:
             call.add_output(text)
             await self._transcript.changed(call)
 
-    async def _end_call(self, event: m.ToolEnded) -> None:
+    async def _end_call(self, event: events.ToolComplete) -> None:
         call = self._calls.get(event.tool_id)
         if call is None:
-            started = m.ToolStarted(event.session_id, event.tool_id, event.name, event.context)
+            started = events.ToolStart(event.tool_id, event.name, event.context)
             await self._start_call(started)
             call = self._calls[event.tool_id]
         call.arguments = call.arguments or _format_arguments(event.args)
         call.seconds = event.duration_s
         call.diff = event.inline_diff or ""
-        call.result = event.result_text or _text_of(event.result)
+        call.result = event.result_text or event.result
         call.end(is_error=event.is_error, exit_code=event.exit_code)
         await self._transcript.changed(call)
 
     async def _status(self, event: m.StatusChanged) -> None:
         """Show a status of the server, where it matters for the transcript."""
-        if event.void:
+        if event.payload.void:
             await self._void()
         if event.delay_reason:
             await self._tell_trouble(event.delay_reason)
-        if event.kind == "compacted":
-            await self._transcript.add(Divider("the conversation was compacted", event.text))
+        if event.payload.kind == "compacted":
+            text = event.payload.text
+            await self._transcript.add(Divider("the conversation was compacted", text))
 
     async def _tell_trouble(self, text: str) -> None:
         """Say what holds the turn up; the next attempt takes the place of the one before."""
@@ -180,12 +182,12 @@ class TurnBuilder:
         self._trouble = Note(text)
         await self._transcript.add(self._trouble)
 
-    async def _report_failure(self, event: m.ServerFailed) -> None:
+    async def _report_failure(self, event: events.Failure) -> None:
         """Something could not be done; the end of the turn may say the same again."""
         self._failures.add(event.message.strip())
         await self._transcript.add(Note(event.message, "error"))
 
-    async def _end(self, event: m.TurnEnded) -> None:
+    async def _end(self, event: events.Complete) -> None:
         """Show the turn as it ended, whatever was streamed of it."""
         await self._end_thought()
         if event.status == "error":
@@ -225,7 +227,7 @@ class TurnBuilder:
                 await self._transcript.add(part)
         await self._end_reply()
 
-    async def _fail(self, event: m.TurnEnded) -> None:
+    async def _fail(self, event: events.Complete) -> None:
         text = (event.error or event.text.removeprefix("Error: ")).strip()
         if text and text not in {*self._failures, *self._replies}:
             await self._transcript.add(Note(text, "error"))
@@ -244,15 +246,8 @@ class TurnBuilder:
             await self._transcript.changed(thought)
 
 
-def _format_arguments(arguments: object) -> str:
+def _format_arguments(arguments: dict[str, Any]) -> str:
     """The arguments of a call in full, each after its name; a single one needs none."""
-    if not isinstance(arguments, dict):
-        return ""
-    fields = cast("dict[str, object]", arguments)
-    if len(fields) == 1:
-        return str(*fields.values())
-    return "\n".join(f"{name}: {value}" for name, value in fields.items())
-
-
-def _text_of(result: object) -> str:
-    return result if isinstance(result, str) else "" if result is None else repr(result)
+    if len(arguments) == 1:
+        return str(*arguments.values())
+    return "\n".join(f"{name}: {value}" for name, value in arguments.items())

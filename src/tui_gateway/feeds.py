@@ -7,6 +7,7 @@ misses nothing and is sent nothing twice. Everything else on the wire is a snaps
 from hermes_agent.turn.events import TurnEnded
 from hermes_core.loading import loading
 from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft, TurnSuspended
+from hermes_protocol import events
 from hermes_protocol.results import Position
 from tui_gateway import info, protocol
 from tui_gateway.runtime import LiveSession, Runtime
@@ -35,15 +36,14 @@ class Feed:
         if log is None:
             return
         if isinstance(entry.event, TurnEnded) and entry.event.status == "failed":
-            failure = {"message": entry.event.reason, "turn_id": entry.turn_id}
-            self._transport.write(protocol.event("error", sid, failure))
+            failure = events.Failure(entry.event.reason, entry.turn_id)
+            self._transport.write(protocol.event(sid, failure))
         if (translated := self._translate(entry)) is not None:
-            kind, payload = translated
             position = Position(log.id, entry.seq)
-            self._transport.write(protocol.event(kind, sid, payload, position))
+            self._transport.write(protocol.event(sid, translated, position))
         if isinstance(entry.event, _ENDS) and not self._live.is_closing:
-            payload = info.current(self._rt, self._session)
-            self._transport.write(protocol.event("session.info", sid, payload))
+            state = info.current(self._rt, self._session)
+            self._transport.write(protocol.event(sid, state))
 
 
 def follow(rt: Runtime, session: LiveSession, transport: Transport | None) -> None:
@@ -71,8 +71,8 @@ def follow_after_answer(
             if live.feeds.get(transport) is not feed:
                 return  # it has left, or asked again
         if log.subscribe(feed, after=seq, log_id=log.id) is not None:
-            payload = {"reason": "elsewhere", "stored_session_id": info.key_of(session)}
-            transport.write(protocol.event("session.changed", live.sid, payload))
+            changed = events.Changed("elsewhere", info.key_of(session))
+            transport.write(protocol.event(live.sid, changed))
 
     stop(rt, session, transport)
     with live.lock:

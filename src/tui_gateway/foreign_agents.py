@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 from hermes_core.errors import HermesError
+from hermes_protocol import events
 from hermes_protocol.errors import NO_AGENT
 from hermes_state.ledger import turns
 from tui_gateway import info, stored_session
@@ -59,19 +60,15 @@ def _run(rt: Runtime, session: LiveSession, turn_id: str, content: Any) -> None:
     text = str(result.get("final_response") or "")
     error = result.get("error")
     status = "error" if error else "interrupted" if result.get("interrupted") else "complete"
-    rt.emit(
-        "message.complete",
-        sid,
-        {"text": text or (f"Error: {error}" if error else ""), "status": status}
-        | {"turn_id": turn_id, "usage": {}},
-    )
+    shown = text or (f"Error: {error}" if error else "")
+    rt.emit(sid, events.Complete(shown, status, turn_id))
 
 
 def _ask(rt: Runtime, sid: str, session: LiveSession, turn_id: str, content: Any) -> Json:  # noqa: ANN401
     agent, version = session.get("agent"), session.get("history_version", 0)
 
     def stream(text: str) -> None:
-        rt.emit("message.delta", sid, {"text": text})
+        rt.emit(sid, events.Delta(text))
 
     result: object = cast("Any", agent).run_conversation(
         content,

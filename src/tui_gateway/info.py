@@ -6,9 +6,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from hermes_core.errors import HermesError
 from hermes_core.loading import loading
 from hermes_core.version import VERSION
+from hermes_protocol.events import Changed
+from hermes_protocol.results import Info, Offer, Usage
 from hermes_state.ledger import lineage, sessions, titles
 from hermes_state.ledger import usage as usage_ledger
 from tui_gateway.runtime import LiveSession, Runtime
@@ -24,8 +28,6 @@ _CONTRACT = 4
 _LOOK_AGAIN_S = 1.0
 _branches: dict[Path, tuple[float, str]] = {}
 """When each folder was looked at, and what was checked out there."""
-
-Payload = dict[str, Any]
 
 
 def key_of(session: LiveSession) -> str:
@@ -52,50 +54,66 @@ def is_busy(rt: Runtime, session: LiveSession) -> bool:
     return rt.engine().is_busy(live.conversation_id)
 
 
-def describe(rt: Runtime, session: LiveSession) -> Payload:
-    """The payload of `session.info`."""
+def describe(rt: Runtime, session: LiveSession) -> Info:
+    """The state of a session. Raises StoreError, and ConfigError."""
+    title = session.get("pending_title") or ""
+    if session.get("agent") is not None:
+        title = rt.db().read(titles.title_of, key_of(session)) or title
+    return structs.replace(
+        _outline(rt, session),
+        running=is_running(rt, session),
+        title=title,
+        usage=usage(rt, session) if session.get("agent") is not None else Usage(),
+        offer=_offer(rt, session),
+    )
+
+
+def _outline(rt: Runtime, session: LiveSession) -> Info:
+    """Return what is known of a session without the store."""
     live, agent = rt.live(session), session.get("agent")
     facts = _facts(agent)
-    info: Payload = {
-        "model": facts.name if facts else live.model_name or rt.settings.model.name,
-        "provider": facts.provider if facts else rt.settings.model.provider,
-        "tools": _tools(agent),
-        "skills": _skills(rt) if agent is not None else {},
-        "cwd": str(live.cwd),
-        "branch": git_branch(live.cwd),
-        "project": live.cwd.name,
-        "running": is_running(rt, session),
-        "title": session.get("pending_title") or "",
-        "stored_session_id": key_of(session),
-        "approval_mode": rt.settings.approvals.mode,
-        "yolo": rt.settings.approvals.mode == "allow",
-        "busy": rt.settings.terminal.busy,
-        "desktop_contract": _CONTRACT,
-        "version": VERSION,
-        "profile_name": "default",
-        "usage": {},
-        "offer": {},
-    }
-    if agent is None:
-        info["lazy"] = True
-    else:
-        info["title"] = rt.db().read(titles.title_of, key_of(session)) or info["title"]
-        info["usage"] = usage(rt, session)
-    if live.error is not None:
-        with loading:
-            from tui_gateway import offer  # noqa: PLC0415 -- brings the catalog of models
+    warning = " ".join(filter(None, (live.warning, _failed_plugins(session))))
+    return Info(
+        model=facts.name if facts else live.model_name or rt.settings.model.name,
+        provider=facts.provider if facts else rt.settings.model.provider,
+        tools=_tools(agent),
+        skills=_skills(rt) if agent is not None else {},
+        cwd=str(live.cwd),
+        branch=git_branch(live.cwd),
+        project=live.cwd.name,
+        stored_session_id=key_of(session),
+        approval_mode=rt.settings.approvals.mode,
+        yolo=rt.settings.approvals.mode == "allow",
+        busy=rt.settings.terminal.busy,
+        desktop_contract=_CONTRACT,
+        version=VERSION,
+        profile_name="default",
+        lazy=True if agent is None else None,
+        advice=_advice(facts),
+        credential_warning=str(live.error) if live.error is not None else None,
+        config_warning=warning or None,
+    )
 
-        info["credential_warning"] = str(live.error)
-        info["offer"] = offer.find(rt, live)
-    if warning := " ".join(filter(None, (live.warning, _failed_plugins(session)))):
-        info["config_warning"] = warning
-    if facts is not None:
-        with loading:
-            from hermes_agent.models import embedded, providers  # noqa: PLC0415 -- loaded with the agent
 
-        if facts.provider == providers.EMBEDDED:
-            info["advice"] = embedded.advice()
-    return info
+def _advice(facts: Any) -> str | None:  # noqa: ANN401 -- see _facts
+    """Return how the embedded model is used best."""
+    if facts is None:
+        return None
+    with loading:
+        from hermes_agent.models import embedded, providers  # noqa: PLC0415 -- loaded with the agent
+
+    return embedded.advice() if facts.provider == providers.EMBEDDED else None
+
+
+def _offer(rt: Runtime, session: LiveSession) -> Offer:
+    """Return the model that can be fetched because there is no other."""
+    live = rt.live(session)
+    if live.error is None:
+        return Offer()
+    with loading:
+        from tui_gateway import offer  # noqa: PLC0415 -- brings the catalog of models
+
+    return offer.find(rt, live)
 
 
 def _skills(rt: Runtime) -> dict[str, list[str]]:
@@ -119,25 +137,25 @@ def _failed_plugins(session: LiveSession) -> str:
 
 def send(rt: Runtime, sid: str, session: LiveSession) -> None:
     """Send `session.info`."""
-    rt.emit("session.info", sid, current(rt, session))
+    rt.emit(sid, current(rt, session))
 
 
-def current(rt: Runtime, session: LiveSession) -> Payload:
-    """Return the payload of `session.info` as far as the store can be read."""
+def current(rt: Runtime, session: LiveSession) -> Info:
+    """Return the state of a session as far as the store can be read."""
     try:
         return describe(rt, session)
     except HermesError as error:
         logger.warning("session.info is not complete: %s", error)
-        return {"stored_session_id": key_of(session)}
+        return _outline(rt, session)
 
 
-def current_usage(rt: Runtime, session: LiveSession) -> Payload:
+def current_usage(rt: Runtime, session: LiveSession) -> Usage:
     """Return the usage as far as the store can be read."""
     try:
         return usage(rt, session)
     except HermesError as error:
         logger.warning("The usage of %s is not known: %s", key_of(session), error)
-        return {}
+        return Usage()
 
 
 def rewinds_of(store: "Store", key: str) -> tuple[str, int]:
@@ -148,48 +166,41 @@ def rewinds_of(store: "Store", key: str) -> tuple[str, int]:
 
 def notify_changed(rt: Runtime, session: LiveSession, reason: str) -> None:
     """Tell the other clients of a session that it does not hold any more what they show."""
-    payload = {"reason": reason, "stored_session_id": key_of(session)}
-    rt.emit_to_others("session.changed", rt.live(session).sid, payload)
+    rt.emit_to_others(rt.live(session).sid, Changed(reason, key_of(session)))
 
 
-def usage(rt: Runtime, session: LiveSession) -> Payload:
+def usage(rt: Runtime, session: LiveSession) -> Usage:
     """Return the usage of the conversation so far, of all its sessions together."""
     key, facts = key_of(session), _facts(session.get("agent"))
     row = rt.db().read(usage_ledger.totals, key)
-    total: Payload = {
-        name: row[column]
-        for name, column in (
-            ("input", "input_tokens"),
-            ("output", "output_tokens"),
-            ("reasoning", "reasoning_tokens"),
-            ("cache_read", "cache_read_tokens"),
-            ("calls", "calls"),
-            ("cost_usd", "cost_usd"),
-        )
-    }
-    total |= {
-        "model": facts.name if facts else "",
-        "prompt": total["input"],
-        "completion": total["output"],
-        "total": total["input"] + total["output"],
-        "compressions": row["compactions"],
-        "active_subagents": 0,
-    }
-    return total | window_share(rt, session)
+    return structs.replace(
+        window_share(rt, session),
+        model=facts.name if facts else "",
+        input=row["input_tokens"],
+        output=row["output_tokens"],
+        reasoning=row["reasoning_tokens"],
+        cache_read=row["cache_read_tokens"],
+        prompt=row["input_tokens"],
+        completion=row["output_tokens"],
+        total=row["input_tokens"] + row["output_tokens"],
+        calls=row["calls"],
+        cost_usd=row["cost_usd"],
+        compressions=row["compactions"],
+        active_subagents=0,
+    )
 
 
-def window_share(rt: Runtime, session: LiveSession) -> Payload:
+def window_share(rt: Runtime, session: LiveSession) -> Usage:
     """Return how full the window of the model is, as far as that is known."""
     facts, used = _facts(session.get("agent")), rt.live(session).used_tokens
     if facts is None:
-        return {}
+        return Usage()
     if used is None:
         used = rt.db().read(usage_ledger.last_request_tokens, key_of(session))
-    share = {"context_max": facts.window}
     if used is None or not facts.window:
-        return share
+        return Usage(context_max=facts.window)
     percent = round(100 * used / facts.window, 1)
-    return {**share, "context_used": used, "context_percent": percent}
+    return Usage(context_max=facts.window, context_used=used, context_percent=percent)
 
 
 def estimate(rt: Runtime, session: LiveSession) -> None:

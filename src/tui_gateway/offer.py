@@ -2,27 +2,28 @@
 
 import threading
 import time
-from typing import Any
 
 from hermes_agent.models.embedded import catalog, pull
 from hermes_agent.models.embedded.progress import Step
 from hermes_core.errors import ModelMissingError
 from hermes_protocol.errors import NO_AGENT
+from hermes_protocol.events import Progress
+from hermes_protocol.results import Offer
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Runtime, SessionState
 
 _NEWS_EVERY_S = 0.1
 
 
-def find(rt: Runtime, live: SessionState) -> dict[str, Any]:
-    """Return the model that can be fetched for a session without one; empty when none helps."""
+def find(rt: Runtime, live: SessionState) -> Offer:
+    """Return the model that can be fetched for a session without one; without a name none helps."""
     if not isinstance(live.error, ModelMissingError):
-        return {}
+        return Offer()
     if not rt.assembly().registry(live.model_name).discovery.is_embedded_next:
-        return {}
+        return Offer()
     choice = pull.choose(rt.home)
     entry = catalog.get(choice.name)
-    return {"name": entry.name, "title": entry.title, "bytes": entry.bytes, "why": choice.reason}
+    return Offer(entry.name, entry.title, entry.bytes, choice.reason)
 
 
 def fetch(rt: Runtime, sid: str, name: str, stop: threading.Event) -> str:
@@ -38,6 +39,6 @@ def fetch(rt: Runtime, sid: str, name: str, stop: threading.Event) -> str:
         now = time.monotonic()
         if step.text != sent or step.done == step.total or now - sent_at >= _NEWS_EVERY_S:
             sent_at, sent = now, step.text
-            rt.emit("model.progress", sid, step._asdict())
+            rt.emit(sid, Progress(*step))
 
     return pull.pull(name or None, rt.home, hub=rt.settings.model.hub, progress=report).stem

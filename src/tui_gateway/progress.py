@@ -113,7 +113,7 @@ class Progress:
 
     def _fill(self, tokens: int) -> None:
         self._live.used_tokens = tokens
-        self._rt.emit("usage.update", self._live.sid, info.window_share(self._rt, self._session))
+        self._rt.emit(self._live.sid, info.window_share(self._rt, self._session))
 
     def _move(self, event: events.Compacted) -> None:
         """Follow the conversation to its new session, also where another agent has compacted it."""

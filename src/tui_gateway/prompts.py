@@ -9,7 +9,9 @@ from hermes_agent.turn.stop import Stop
 from hermes_core import clock
 from hermes_engine.inputs import Input
 from hermes_engine.runner import STOPPED
+from hermes_protocol import events
 from hermes_protocol.errors import NO_SUCH_SESSION
+from hermes_protocol.results import Queued
 from hermes_state.ledger import turns as turn_ledger
 from hermes_state.values import Accepted
 from tui_gateway import agents, foreign_agents, info, queue, stored_session, surface
@@ -130,7 +132,7 @@ def _notify_waiting(rt: Runtime, session: LiveSession) -> None:
     live = rt.live(session)
     if lease.is_held_elsewhere(rt.db(), live.conversation_id):
         text = "The conversation is being run by another process; your prompt waits for it."
-        rt.emit("status.update", live.sid, {"kind": "waiting", "text": text})
+        rt.emit(live.sid, events.Status("waiting", text))
 
 
 def interrupt(rt: Runtime, session: LiveSession, *, cancels_queue: bool) -> None:
@@ -162,7 +164,7 @@ def _interrupt_first(rt: Runtime, session: LiveSession, turn_id: str) -> None:
         rt.spawn(lambda: stored_session.invoke_start_hook(rt, session))
 
 
-def cancel(rt: Runtime, session: LiveSession, turn_id: str) -> queue.Prompt | None:
+def cancel(rt: Runtime, session: LiveSession, turn_id: str) -> Queued | None:
     """Cancel a queued prompt and return it; None when it is not queued any more."""
     live = rt.live(session)
     if turn_id not in queue.turn_ids(rt, live):
@@ -188,11 +190,10 @@ def compacting(rt: Runtime, session: LiveSession) -> Generator[Stop]:
     """Keep a session busy while its conversation is compacted; yield the Stop of that."""
     live = rt.live(session)
     check_idle(rt, session)
-    payload = {"kind": "compressing", "text": "Compacting the conversation."}
     with rt.engine().compacting(agents.get(rt, live.sid, session)) as stop:
-        rt.emit("status.update", live.sid, payload)
+        rt.emit(live.sid, events.Status("compressing", "Compacting the conversation."))
         try:
             yield stop
         finally:
-            rt.emit("status.update", live.sid, {"kind": "ready", "text": ""})
+            rt.emit(live.sid, events.Status("ready"))
             rt.sync_key(live.sid, session, clear_pending_title=True)

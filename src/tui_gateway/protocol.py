@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from hermes_core.errors import HermesError, NothingSaidError, SessionNotFoundError, TitleError
+from hermes_protocol import events
 from hermes_protocol.errors import NOT_STORED, NOTHING_SAID, SERVER_ERROR, TITLE_REFUSED
 from hermes_protocol.results import Position
+from hermes_protocol.structs import WireStruct
 
 logger = logging.getLogger(__name__)
 
@@ -77,16 +79,21 @@ def _number_of(error: HermesError, number: int) -> int:
     return next((code for kind, code in _OF_STORE.items() if isinstance(error, kind)), number)
 
 
-def event(
+def event(session_id: str, content: WireStruct, position: Position | None = None) -> Frame:
+    """The frame of an event; without a session it is about the server.
+
+    `position` is that of an event of a conversation's log.
+    """
+    return frame(events.name_of(content), session_id, content.to_wire(), position)
+
+
+def frame(
     kind: str,
     session_id: str,
     payload: Mapping[str, Any] | None = None,
     position: Position | None = None,
 ) -> Frame:
-    """The frame of an event; without a session it is about the server.
-
-    `position` is that of an event of a conversation's log.
-    """
+    """The frame of an event with its name and payload."""
     params: Frame = {"type": kind, "session_id": session_id} if session_id else {"type": kind}
     if position is not None:
         params |= {"log": position.log, "seq": position.seq}
@@ -95,7 +102,7 @@ def event(
     return {"jsonrpc": "2.0", "method": "event", "params": params}
 
 
-def ready(**more: object) -> Frame:
+def ready(url: str | None = None, token_file: str | None = None) -> Frame:
     """The first frame that a client gets."""
     skin = {
         "name": "default",
@@ -106,7 +113,7 @@ def ready(**more: object) -> Frame:
         "tool_prefix": "",
         "help_header": "",
     }
-    return event("gateway.ready", "", {"skin": skin, **more})
+    return event("", events.Ready(skin, url, token_file))
 
 
 def outcome_of(work: Callable[[], T], code: int, failure: str) -> T | HermesError:

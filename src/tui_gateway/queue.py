@@ -1,23 +1,16 @@
 """The queue of a session: prompts that wait for their turn, as the store has them."""
 
 from collections.abc import Iterable
-from typing import NotRequired, TypedDict
 
+from hermes_protocol import events
+from hermes_protocol.results import Queued
 from hermes_state.ledger import turns
 from hermes_state.store import Store
 from tui_gateway.projection import without_images
 from tui_gateway.runtime import Runtime, SessionState
 
 
-class Prompt(TypedDict):
-    """A queued prompt: its text, and the files of the pictures that go along."""
-
-    turn_id: str
-    text: str
-    images: NotRequired[list[str]]
-
-
-def queued(rt: Runtime, live: SessionState) -> list[Prompt]:
+def queued(rt: Runtime, live: SessionState) -> list[Queued]:
     """Return the queued prompts, the next one first."""
     return [prompt(rt.db(), turn_id) for turn_id in turn_ids(rt, live)]
 
@@ -33,13 +26,10 @@ def turn_ids(rt: Runtime, live: SessionState) -> list[str]:
     return [row["id"] for row in rows if row["id"] not in live.steers]
 
 
-def prompt(store: Store, turn_id: str) -> Prompt:
+def prompt(store: Store, turn_id: str) -> Queued:
     """Return a prompt as its person entered it."""
     text, images = without_images(store.read(turns.user_text, turn_id))
-    found: Prompt = {"turn_id": turn_id, "text": text}
-    if images:
-        found["images"] = images
-    return found
+    return Queued(turn_id, text, images or None)
 
 
 def send_if_changed(rt: Runtime, live: SessionState, dropped: Iterable[str] = ()) -> None:
@@ -51,4 +41,4 @@ def send_if_changed(rt: Runtime, live: SessionState, dropped: Iterable[str] = ()
             return
         live.sent_queue = ids
         prompts = [prompt(rt.db(), turn_id) for turn_id in ids]
-        rt.emit("prompt.queue", live.sid, {"queued": prompts, "dropped": cancelled})
+        rt.emit(live.sid, events.Queue(prompts, cancelled))

@@ -15,6 +15,7 @@ import msgspec
 from hermes_core import clock
 from hermes_core.errors import HermesError
 from hermes_protocol.errors import BUSY
+from hermes_protocol.structs import WireStruct
 from tui_gateway import folder
 from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.transport import Transport
@@ -224,8 +225,11 @@ class Runtime(Protocol):
 
     def finalize(self, session: LiveSession, end_reason: str) -> None: ...
     def sync_key(self, sid: str, session: LiveSession, *, clear_pending_title: bool) -> None: ...
-    def emit(self, kind: str, sid: str, payload: dict[str, Any] | None = None) -> None: ...
-    def emit_to_others(self, kind: str, sid: str, payload: dict[str, Any]) -> None:
+    def emit(self, sid: str, event: WireStruct) -> None:
+        """Tell the clients of a session that something happened."""
+        ...
+
+    def emit_to_others(self, sid: str, event: WireStruct) -> None:
         """Tell the clients of a session but the one that asked."""
         ...
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.errors import HermesError
 from hermes_core.loading import loading
-from hermes_protocol import errors
+from hermes_protocol import errors, events
 from hermes_protocol.errors import BUSY, NO_SUCH_SESSION, TOO_MANY
+from hermes_protocol.structs import WireStruct
 from tui_gateway import clients, methods, protocol
 from tui_gateway.pool import Pool, run_logged
 from tui_gateway.protocol import Frame, Rid, RpcError
@@ -74,7 +75,7 @@ def _get_db() -> "Store":
 
 def _emit(event: str, sid: str, payload: dict[str, Any] | None = None) -> None:
     """Tell the clients of a session that something happened."""
-    write_json(protocol.event(event, sid, payload))
+    write_json(protocol.frame(event, sid, payload))
 
 
 def make_stream_renderer(cols: int) -> Renderer | None:
@@ -173,9 +174,9 @@ def _close_session_by_id(sid: str, end_reason: str = "tui_close") -> bool:
             return False
         _ending.append(session)
     live = _live_of(session)
-    payload = {"reason": end_reason, "stored_session_id": session["session_key"]}
+    closed = events.Closed(end_reason, session["session_key"])
     _end(session, end_reason)
-    clients.send_to_others(live, protocol.event("session.closed", sid, payload), _caller.get())
+    clients.send_to_others(live, protocol.event(sid, closed), _caller.get())
     return True
 
 
@@ -469,12 +470,12 @@ class _Runtime:
     def sync_key(self, sid: str, session: LiveSession, *, clear_pending_title: bool) -> None:
         _sync_session_key_after_compress(sid, session, clear_pending_title=clear_pending_title)
 
-    def emit(self, kind: str, sid: str, payload: dict[str, Any] | None = None) -> None:
-        _emit(kind, sid, payload)
+    def emit(self, sid: str, event: WireStruct) -> None:
+        _emit(events.name_of(event), sid, event.to_wire())
 
-    def emit_to_others(self, kind: str, sid: str, payload: dict[str, Any]) -> None:
+    def emit_to_others(self, sid: str, event: WireStruct) -> None:
         if (session := _sessions.get(sid)) is not None:
-            frame = protocol.event(kind, sid, payload)
+            frame = protocol.event(sid, event)
             clients.send_to_others(_live_of(session), frame, self.transport)
 
     def make_stream_renderer(self, cols: int) -> Renderer | None:

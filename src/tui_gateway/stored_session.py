@@ -73,6 +73,6 @@ def invoke_start_hook(rt: Runtime, session: LiveSession) -> None:
     plugins.invoke_hook(
         "on_session_start",
         session_id=info.key_of(session),
-        model=info.describe(rt, session)["model"],
+        model=info.describe(rt, session).model,
         platform=rt.live(session).source,
     )

@@ -12,6 +12,7 @@ from hermes_agent.turn.events import Event
 from hermes_agent.turn.values import Outcome
 from hermes_core.errors import ModelError, ModelMissingError
 from hermes_engine.surface import NotReadyError, QueuedTurn, Running, TurnPlan
+from hermes_protocol import events
 from hermes_state.ledger import sessions
 from tui_gateway import feeds, stored_session
 from tui_gateway.progress import Progress
@@ -60,10 +61,9 @@ class TerminalSurface:
         live = self._rt.live(session)
         live.error = error
         is_left = turn.is_resumed or not turn.is_own
-        if not (live.waits_for_model or is_left) or not offer.find(self._rt, live):
+        if not (live.waits_for_model or is_left) or not offer.find(self._rt, live).name:
             return False
-        payload = {"kind": "waiting", "text": "waiting for a model"}
-        self._rt.emit("status.update", live.sid, payload)
+        self._rt.emit(live.sid, events.Status("waiting", "waiting for a model"))
         return True
 
     def report(self, running: Running, event: Event) -> None:
@@ -119,7 +119,7 @@ def _check_model(rt: Runtime, session: LiveSession) -> None:
             f"The model {live.model_name} of this conversation is not available: {error.message}"
             f" {name} answers now."
         )
-        rt.emit("notification.show", live.sid, {"text": text, "level": "warning", "kind": "model"})
+        rt.emit(live.sid, events.Notification(text, "warning", "model"))
         live.model_name = ""
     live.is_model_remembered = False
 

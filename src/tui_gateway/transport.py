@@ -80,7 +80,7 @@ class _JoinedDeltas:
 
     def encoded(self) -> bytes:
         payload = {**self.params["payload"], "text": "".join(self.texts)}
-        return encode(protocol.event(self.params["type"], self.params["session_id"], payload))
+        return encode(protocol.frame(self.params["type"], self.params["session_id"], payload))
 
 
 def _joins(frame: Frame) -> object:

@@ -5,8 +5,11 @@ from threading import Lock
 from typing import Any, TypedDict
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from hermes_core.loading import loading
 from hermes_protocol.errors import NOT_STORED
+from hermes_protocol.events import Changed
 from hermes_protocol.results import Position, Resumption
 from hermes_state.ledger import lineage, questions, sessions, titles, turns
 from hermes_state.ledger import messages as message_ledger
@@ -43,7 +46,7 @@ class Snapshot(TypedDict):
     messages: list[dict[str, Any]]
     info: dict[str, Any]
     inflight: dict[str, Any] | None
-    queued: list[queue.Prompt]
+    queued: list[dict[str, Any]]
     running: bool
     started_at: float
     status: str
@@ -69,7 +72,8 @@ def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = 
         messages, inflight = _divide(rt, session, messages, reported)
     description = info.describe(rt, session)
     if row is not None:  # known before there is an agent
-        description |= {"title": row["title"] or "", "usage": info.usage(rt, session)}
+        title, usage = row["title"] or "", info.usage(rt, session)
+        description = replace(description, title=title, usage=usage)
     rt.run_after_answer(lambda: _ask_again(rt, sid, session))
     return {
         "session_id": sid,
@@ -78,9 +82,9 @@ def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = 
         "resumed": key,
         "message_count": row["message_count"] if row else len(live.seed),
         "messages": projected(messages),
-        "info": description,
+        "info": description.to_wire(),
         "inflight": inflight,
-        "queued": queue.queued(rt, live),
+        "queued": [prompt.to_wire() for prompt in queue.queued(rt, live)],
         "running": info.is_running(rt, session),
         "started_at": row["started_at"] if row else live.created_at,
         "status": status_of(rt, session),
@@ -127,8 +131,7 @@ def notify_foreign_turns(rt: Runtime, sid: str, session: LiveSession) -> bool:
     if info.is_running(rt, session) or not (new or is_cut):
         return False
     live.last_message_id, live.rewinds = max(new, default=live.last_message_id), rewinds
-    payload = {"reason": "elsewhere", "stored_session_id": info.key_of(session)}
-    rt.emit("session.changed", sid, payload)
+    rt.emit(sid, Changed("elsewhere", info.key_of(session)))
     return True
 
 
@@ -224,8 +227,8 @@ def _divide(
     prompt = queue.prompt(store, current["id"])
     return over, {
         "turn_id": current["id"],
-        "user": prompt["text"],
-        "images": prompt.get("images", []),
+        "user": prompt.text,
+        "images": prompt.images or [],
         "messages": projected(steps),
         "tools": _running_tools(session, reported),
         "assistant": reported.text,
@@ -285,5 +288,4 @@ def _ask_again(rt: Runtime, sid: str, session: LiveSession) -> None:
         from tui_gateway.translation import request_of  # noqa: PLC0415
 
     for question in questions_of(rt, session):
-        kind, payload = request_of(rt, session, question)
-        rt.emit(kind, sid, payload)
+        rt.emit(sid, request_of(rt, session, question))

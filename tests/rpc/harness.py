@@ -50,8 +50,11 @@ def check(frame: Json) -> Json:
     if params is not None:
         kind = EVENTS[params["type"]]
         payload = params["payload"]
-        unknown = set(payload) - set(kind.__annotations__)
+        fields = msgspec.structs.fields(kind)
+        unknown = set(payload) - {field.name for field in fields}
         assert not unknown, f"{params['type']} has {unknown}"
+        always_sent = {field.name for field in fields if field.default is not None}
+        assert always_sent <= set(payload), f"{params['type']} lacks {always_sent - set(payload)}"
         msgspec.convert(payload, kind)
     return frame
 

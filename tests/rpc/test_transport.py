@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hermes_protocol.events import Delta, ToolProgress
 from tests.rpc.harness import TIMEOUT_S
 from tui_gateway import protocol
 from tui_gateway.transport import DescriptorWriter, LineReader, QueuedTransport
@@ -28,11 +29,11 @@ class Slow:
 
 
 def delta(text: str, sid: str = "s") -> dict[str, Any]:
-    return protocol.event("message.delta", sid, {"text": text})
+    return protocol.event(sid, Delta(text))
 
 
 def progress(tool: str, text: str) -> dict[str, Any]:
-    return protocol.event("tool.progress", "s", {"tool_id": tool, "text": text})
+    return protocol.event("s", ToolProgress(tool, text))
 
 
 def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:

@@ -7,6 +7,7 @@ import pytest
 from textual.widgets.markdown import MarkdownBlock
 
 from hermes_core.paths import Home
+from hermes_protocol.events import Complete, Queue, Start, Status, ToolComplete, ToolStart
 from hermes_protocol.results import Queued
 from hermes_tui.entries import Call, Divider, Note, Reply, Thought
 from hermes_tui.messages import (
@@ -165,11 +166,12 @@ LONG = "cd project && " + " && ".join(f"make part{number}" for number in range(3
 async def ran(ui: Interface, result: str, *, exit_code: int | None = None) -> Call:
     """A call that has ended."""
     live, turn_view = ui.app.session.conversation.live_id, ui.app.chat.turn_view
-    turn_view.post_message(ToolStarted(live, "x1", "terminal", LONG[:200]))
+    turn_view.post_message(ToolStarted(live, ToolStart("x1", "terminal", LONG[:200])))
     args = {"command": LONG}
-    ended = ToolEnded(live, "x1", "terminal", LONG[:200], args, duration_s=12.5)
-    ended.result_text, ended.exit_code = result, exit_code
-    turn_view.post_message(ended)
+    ended = ToolComplete(
+        "x1", "terminal", args, LONG[:200], result_text=result, duration_s=12.5, exit_code=exit_code
+    )
+    turn_view.post_message(ToolEnded(live, ended))
     await ui.until(lambda: isinstance(ui.entries[-1], Call) and ui.entries[-1].seconds)
     call = ui.entries[-1]
     assert isinstance(call, Call)
@@ -259,12 +261,12 @@ async def test_what_holds_a_turn_up_is_told_in_full_and_in_few_words_in_the_stat
     live, turn_view = ui.app.session.conversation.live_id, ui.app.chat.turn_view
     for seconds in (2, 4):
         text = f"The local server at 127.0.0.1:8080 has a fault. Trying again in {seconds} s."
-        turn_view.post_message(StatusChanged(live, "retry", text, void=True))
+        turn_view.post_message(StatusChanged(live, Status("retry", text, void=True)))
         await ui.until(lambda text=text: text in ui.picture().replace("\n", " "))
     assert "● trying again" in ui.picture()
     assert [note for note in ui.notes if "Trying again" in note] == [text]
     busy = "The conversation 20261116_101500_abcdef is being run by another process."
-    turn_view.post_message(StatusChanged(live, "waiting", busy))
+    turn_view.post_message(StatusChanged(live, Status("waiting", busy)))
     await ui.until(lambda: "● waiting" in ui.picture() and ui.notes[-1] == busy)
 
 
@@ -493,7 +495,7 @@ def tell_queue(ui: Interface, *waiting: str, dropped: tuple[str, ...] = ()) -> N
     live = ui.app.session.conversation.live_id
     queued = [Queued(f"turn of {text}", text) for text in waiting]
     ended = [f"turn of {text}" for text in dropped]
-    ui.app.chat.turn_view.post_message(QueueChanged(live, queued, ended))
+    ui.app.chat.turn_view.post_message(QueueChanged(live, Queue(queued, ended)))
 
 
 async def test_a_prompt_that_another_terminal_stopped_is_given_back(ui: Interface) -> None:
@@ -530,14 +532,14 @@ async def test_a_prompt_whose_turn_comes_is_shown_as_it_was_sent(ui: Interface) 
     await ui.until(lambda: prompts.queued and prompts.queued[0].turn_id)
     turn_id, live = prompts.queued[0].turn_id, ui.app.session.conversation.live_id
     tell_queue(ui)
-    ui.app.chat.turn_view.post_message(TurnStarted(live, turn_id, "line\n" * 40))
+    ui.app.chat.turn_view.post_message(TurnStarted(live, Start(turn_id, "line\n" * 40)))
     await ui.until(lambda: ui.said == ["slow", "[Pasted text #1: 41 lines]"])
 
 
 async def test_a_stop_that_ends_several_turns_is_told_once(ui: Interface) -> None:
     live = ui.app.session.conversation.live_id
     for _ in range(2):
-        ui.app.chat.turn_view.post_message(TurnEnded(live, status="interrupted"))
+        ui.app.chat.turn_view.post_message(TurnEnded(live, Complete(status="interrupted")))
     await ui.rest()
     assert ui.notes == ["Stopped."]
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_core.paths import Home
+from hermes_protocol.events import Approval, Clarification, Settled
 from hermes_tui.messages import ApprovalAsked, QuestionAsked, RequestExpired
 from hermes_tui.widgets import card as card_module
 from hermes_tui.widgets.card import Card
@@ -23,7 +24,7 @@ CHOICES = ("Allow once", "Allow for this conv", "Always allow", "Deny, or type w
 async def ask(ui: Interface, command: str = COMMAND, request_id: str = "q") -> None:
     live = ui.app.session.conversation.live_id
     ui.app.chat.turn_view.post_message(
-        ApprovalAsked(live, request_id, command, "It deletes folders.")
+        ApprovalAsked(live, Approval(request_id, "terminal", command, "It deletes folders."))
     )
     cards = ui.app.chat.cards
     await ui.until(lambda: any(card.request_id == request_id for card in cards.query(Card)))
@@ -132,9 +133,8 @@ async def test_a_lasting_yes_tells_what_it_is_for(ui: Interface) -> None:
 
 
 async def test_a_lasting_yes_tells_what_the_server_remembers_of_it(ui: Interface) -> None:
-    asked = ApprovalAsked(
-        request_id="q", command="rm -r a", description="It deletes", remembers="rm /srv/ada/a"
-    )
+    approval = Approval("q", command="rm -r a", description="It deletes", remembers="rm /srv/ada/a")
+    asked = ApprovalAsked("", approval)
     ui.app.chat.turn_view.post_message(asked)
     await ui.until(lambda: 'It deletes. "Always" would allow: rm /srv/ada/a.' in ui.picture())
 
@@ -182,7 +182,7 @@ async def test_words_are_in_the_history_and_a_command_is_one_at_a_card_too(ui: I
 async def test_words_outlive_the_card_they_were_typed_at(ui: Interface) -> None:
     await taken(ui)
     await ui.press(*"mv")
-    ui.app.chat.turn_view.post_message(RequestExpired("", "q"))
+    ui.app.chat.turn_view.post_message(RequestExpired("", Settled("q")))
     assert ui.composer.text == "mv" and not answers(ui)
     card = await taken(ui)
     assert card.has_keys, "asked again, it is what the words are for"
@@ -270,14 +270,19 @@ async def _play(folder: Path, home: Home, told: list[tuple[str, list[str]]]) -> 
                     case "card":
                         number += 1
                         live = ui.app.session.conversation.live_id
-                        asked = ApprovalAsked(live, f"q{number}", f"rm {number}", "It deletes.")
+                        asked = ApprovalAsked(
+                            live,
+                            Approval(f"q{number}", "terminal", f"rm {number}", "It deletes."),
+                        )
                         ui.app.chat.turn_view.post_message(asked)
                     case "arm" if cards:
                         cards[0].arm()
                     case "pause":
                         await ui.pilot.pause()
                     case "expire" if cards:
-                        ui.app.chat.turn_view.post_message(RequestExpired("", cards[0].request_id))
+                        ui.app.chat.turn_view.post_message(
+                            RequestExpired("", Settled(cards[0].request_id))
+                        )
                     case "arm" | "expire":
                         pass
                     case key:
@@ -296,7 +301,9 @@ async def test_a_question_with_many_choices_is_in_sight_with_the_one_that_is_mar
     choices = [f"The way number {number}" for number in range(1, 9)]
     async with running(folder, home, size=size) as ui:
         live = ui.app.session.conversation.live_id
-        ui.app.chat.turn_view.post_message(QuestionAsked(live, "q", question, choices))
+        ui.app.chat.turn_view.post_message(
+            QuestionAsked(live, Clarification("q", question, choices))
+        )
         await ui.until(lambda: all(line in ui.picture() for line in question.splitlines()))
         card = ui.app.chat.cards.current
         assert card is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.paths import Home
+from hermes_protocol.events import Complete, Delta, Start
 from hermes_tui import client as module
 from hermes_tui.entries import Call, Reply, UserMessage
 from hermes_tui.messages import ReplyDelta, TurnEnded, TurnStarted
@@ -141,9 +142,9 @@ async def test_a_prompt_that_waited_stands_above_its_reply_after_a_death(ui: Int
     await killed_with_prompts_waiting(ui)
     live = ui.app.session.conversation.live_id
     for event in (
-        TurnEnded(live, "This takes a while"),
-        TurnStarted(live, "turn of one", "one", is_recovered=True),
-        ReplyDelta(live, "The answer to one."),
+        TurnEnded(live, Complete("This takes a while")),
+        TurnStarted(live, Start("turn of one", "one", is_recovered=True)),
+        ReplyDelta(live, Delta("The answer to one.")),
     ):
         event.connection = ui.app.tabs.connection
         ui.app.chat.turn_view.post_message(event)

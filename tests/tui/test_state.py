@@ -1,6 +1,7 @@
 """What the interface is made of below the widgets: plain values and functions of them."""
 
 import stat
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -69,13 +70,24 @@ def test_every_text_inside_an_answer_is_cleaned() -> None:
 def test_an_event_becomes_a_message_and_unknown_fields_are_ignored() -> None:
     event = messages.from_event("tool.start", "s", {"tool_id": "t", "name": "n", "new": 1})
     assert isinstance(event, messages.ToolStarted)
-    assert (event.session_id, event.tool_id, event.name) == ("s", "t", "n")
+    assert (event.session_id, event.payload.tool_id, event.payload.name) == ("s", "t", "n")
 
 
 @pytest.mark.parametrize("kind", sorted(messages._EVENTS))
 def test_an_event_without_fields_is_understood_and_one_with_nonsense_is_not(kind: str) -> None:
     assert messages.from_event(kind, "s", {}) is not None
-    fields = ("text", "name", "title", "message", "request_id", "kind", "user", "reason", "dropped")
+    fields = (
+        "text",
+        "name",
+        "title",
+        "message",
+        "request_id",
+        "kind",
+        "user",
+        "reason",
+        "dropped",
+        "input",
+    )
     nonsense = {name: [{}] for name in fields}
     assert messages.from_event(kind, "s", nonsense) is None
 
@@ -132,14 +144,20 @@ def test_a_reply_is_not_parted_inside_of_code() -> None:
 # -- the conversation --------------------------------------------------------------------------------
 
 
+def hear(conversation: Conversation, name: str, payload: dict[str, Any]) -> None:
+    """Have a conversation hear an event."""
+    event = messages.from_event(name, "live", payload)
+    assert event is not None
+    conversation.handle(event, 0)
+
+
 def test_what_the_server_does_not_mention_stays() -> None:
     conversation = Conversation()
     conversation.open(
         results.Opened("live", "stored", info={"model": "m", "usage": {"context_max": 8}})
     )
-    conversation.handle(messages.UsageChanged("live", {"context_percent": 50}), 0)
-    conversation.handle(messages.SessionChanged("live", {"title": "T", "model": None}), 0)
-    conversation.handle(messages.SessionChanged("live", {"usage": "nonsense"}), 0)
+    hear(conversation, "usage.update", {"context_percent": 50})
+    hear(conversation, "session.info", {"title": "T", "model": None, "usage": {}})
     assert (conversation.info.model, conversation.info.title) == ("m", "T")
     assert conversation.info.usage.context_percent == 50
 
@@ -147,7 +165,7 @@ def test_what_the_server_does_not_mention_stays() -> None:
 def test_a_shortened_conversation_is_resumed_by_its_new_id() -> None:
     conversation = Conversation()
     conversation.open(results.Opened("live", "old"))
-    conversation.handle(messages.SessionChanged("live", {"stored_session_id": "new"}), 0)
+    hear(conversation, "session.info", {"stored_session_id": "new"})
     assert conversation.stored_id == "new"
 
 

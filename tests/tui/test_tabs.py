@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.paths import Home
+from hermes_protocol.events import Approval
 from hermes_tui.client import Client, Listener
 from hermes_tui.messages import ApprovalAsked
 from hermes_tui.opening import Opening
@@ -241,7 +242,7 @@ async def test_a_click_shows_a_conversation(ui: Interface) -> None:
 def test_the_bar_fits_and_shows_what_waits_however_many_there_are() -> None:
     tabs = Tabs(Client(connection(Path()), Listener()), Opening())
     tabs.selected = lambda _before, _tab: None
-    tabs.current.questions.append(ApprovalAsked("live", "q"))
+    tabs.current.questions.append(ApprovalAsked("live", Approval("q")))
     for number in range(1, 40):
         tab = Tab(tabs.client, Opening(), lambda _tab: None)
         tab.conversation.learn({"title": "a long title of something 日本語 " * (number % 3)})

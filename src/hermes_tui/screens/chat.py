@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable
+from typing import Any
 
 from textual import events, on, work
 from textual.app import ComposeResult
@@ -246,7 +247,7 @@ class ChatScreen(Screen[None]):
     @on(m.SessionChanged)
     @on(m.StatusChanged)
     async def _session_changed(self, event: m.SessionChanged | m.StatusChanged) -> None:
-        is_waiting = isinstance(event, m.StatusChanged) and event.kind == "waiting"
+        is_waiting = isinstance(event, m.StatusChanged) and event.payload.kind == "waiting"
         tab = self.tabs.find(event.session_id)
         if tab is None or not (is_waiting or isinstance(event, m.SessionChanged)):
             return
@@ -258,7 +259,7 @@ class ChatScreen(Screen[None]):
 
     @on(m.ModelProgress)
     def _fetching(self, event: m.ModelProgress) -> None:
-        self.fetch.progress(event)
+        self.fetch.progress(event.payload)
 
     @on(Fetch.Declined)
     def _declined(self) -> None:
@@ -286,7 +287,7 @@ class ChatScreen(Screen[None]):
     def _fill_gaps(self, event: m.SessionChanged) -> None:
         """Once nothing runs any more, show as it is stored what a dead process began."""
         tab = self.tabs.find(event.session_id)
-        if tab is not None and tab.has_gaps and event.info.get("running") is False:
+        if tab is not None and tab.has_gaps and event.payload.running is False:
             tab.has_gaps = False
             tab.notes += tab.warnings
             self._refresh(tab)
@@ -307,7 +308,7 @@ class ChatScreen(Screen[None]):
 
     @on(m.ApprovalAsked)
     @on(m.QuestionAsked)
-    async def _show_question(self, event: m.Event) -> None:
+    async def _show_question(self, event: m.Event[Any]) -> None:
         tab = self.tabs.find(event.session_id)
         app_of(self).bell()
         if tab is self.tabs.current:
@@ -328,14 +329,14 @@ class ChatScreen(Screen[None]):
 
     @on(m.Notified)
     async def _notified(self, event: m.Notified) -> None:
-        is_grave = event.level in ("warning", "error")
+        is_grave = event.payload.level in ("warning", "error")
         tab = self.tabs.find(event.session_id) or self.tabs.current
-        await tab.add_note(event.text, "warning" if is_grave else "info")
+        await tab.add_note(event.payload.text, "warning" if is_grave else "info")
 
     @on(m.BackgroundDone)
     async def _background_done(self, event: m.BackgroundDone) -> None:
         tab = self.tabs.find(event.session_id) or self.tabs.current
-        await tab.add_note(f"From the background: {event.text}")
+        await tab.add_note(f"From the background: {event.payload.text}")
 
     # -- what is written ---------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from hermes_tui.messages import ApprovalAsked
+from hermes_protocol.events import Approval
 from hermes_tui.widgets.card import Card, Choice
 
 _CHOICES = {
@@ -18,7 +18,7 @@ _LASTING = "A lasting permission is for exactly this call."
 class ApprovalCard(Card):
     """Shows the command, why it is dangerous, and the choices."""
 
-    def __init__(self, request: ApprovalAsked) -> None:
+    def __init__(self, request: Approval) -> None:
         values = request.choices or ["once", "session", "always", "deny"]
         if not request.allow_permanent:
             values = [choice for choice in values if choice != "always"]
@@ -27,7 +27,7 @@ class ApprovalCard(Card):
             for number, value in enumerate(values, 1)
         ]
         command = Content.styled(request.command, "bold")
-        reason = (request.description or "").strip().removesuffix(".")
+        reason = request.description.strip().removesuffix(".")
         notes = [f"{reason}." if reason else ""]
         if {"session", "always"} & set(values):
             scope = f'"Always" would allow: {request.remembers}.'

@@ -8,7 +8,7 @@ A card that has just appeared takes no key for a moment: keys typed before it wa
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -147,7 +147,7 @@ class Card(Vertical):
         """
         super().__init__(classes="card")
         self.request_id = request_id
-        self.question: Event | None = None
+        self.question: Event[Any] | None = None
         """The event that asked."""
         self.border_title = title
         self.more = 0

@@ -1,7 +1,7 @@
 """Questions that are waiting for an answer: cards above the composer, the first in full."""
 
 import importlib
-from typing import cast
+from typing import Any, cast
 
 from textual import on, work
 from textual.containers import Vertical
@@ -14,7 +14,7 @@ from hermes_tui.tabs import Tabs
 from hermes_tui.widgets.card import Card
 from hermes_tui.widgets.composer import Composer
 
-_KINDS: dict[type[m.Event], tuple[str, str]] = {
+_KINDS: dict[type[m.Event[Any]], tuple[str, str]] = {
     m.ApprovalAsked: ("approval", "ApprovalCard"),
     m.QuestionAsked: ("question", "QuestionCard"),
 }
@@ -47,12 +47,12 @@ class Cards(Vertical):
             if is_wanted and all(card.question is not question for card in self.query(Card)):
                 await self._ask(question)
 
-    async def _ask(self, question: m.Event) -> None:
+    async def _ask(self, question: m.Event[Any]) -> None:
         """Show a question; it gets the keys only when nothing is being typed."""
         module, name = _KINDS[type(question)]
         # By name: most conversations never see one.
         kind = getattr(importlib.import_module(f"hermes_tui.widgets.{module}"), name)
-        card = cast("Card", kind(question))
+        card = cast("Card", kind(question.payload))
         card.question = question
         await self.mount(card)
         self._arrange()

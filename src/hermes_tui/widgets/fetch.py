@@ -11,9 +11,9 @@ from textual.widgets import Static
 
 from hermes_core.errors import HermesError
 from hermes_protocol import results
+from hermes_protocol.events import Progress
 from hermes_tui.entries import Note
 from hermes_tui.failures import ConnectionLostError
-from hermes_tui.messages import ModelProgress
 from hermes_tui.tabs import Tabs
 from hermes_tui.widgets.card import Card, Choice
 from hermes_tui.widgets.composer import Composer
@@ -35,7 +35,7 @@ class DownloadProgress:
     total: int = 0
     text: str = ""
 
-    def update(self, event: ModelProgress, now: float) -> None:
+    def update(self, event: Progress, now: float) -> None:
         """Take news in; another stretch, such as the checking, is timed anew."""
         if event.text != self.text:
             self.began_at, self.began_with = now, event.done
@@ -168,7 +168,7 @@ class Fetch(Vertical):
             self._journey = None
             await self.query(".bar").remove()
 
-    def progress(self, event: ModelProgress) -> None:
+    def progress(self, event: Progress) -> None:
         """The server tells how far it is."""
         if self._journey is None:
             return

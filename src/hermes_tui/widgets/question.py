@@ -1,6 +1,6 @@
 """The card that asks a person something, to be answered by a choice or in own words."""
 
-from hermes_tui.messages import QuestionAsked
+from hermes_protocol.events import Clarification
 from hermes_tui.widgets.card import Card, Choice
 
 
@@ -17,9 +17,9 @@ class QuestionCard(Card):
     }
     """
 
-    def __init__(self, request: QuestionAsked) -> None:
+    def __init__(self, request: Clarification) -> None:
         choices = [
-            Choice(text, text, str(number)) for number, text in enumerate(request.choices or [], 1)
+            Choice(text, text, str(number)) for number, text in enumerate(request.choices, 1)
         ]
         words = "A key and Enter, or your own words …" if choices else "Your answer …"
         super().__init__(

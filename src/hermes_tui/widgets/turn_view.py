@@ -6,6 +6,7 @@ Every event goes on to the screen after its conversation has taken it.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -100,7 +101,7 @@ class TurnView(Vertical):
         await event.tab.transcript.add(event.note)
 
     @on(m.Event)
-    async def _take(self, event: m.Event) -> None:
+    async def _take(self, event: m.Event[Any]) -> None:
         """Pass an event to its conversation; the screen gets it afterwards."""
         tab = self._tabs.find(event.session_id)
         if tab is None or event.connection < self._tabs.connection:

@@ -14,6 +14,7 @@ import msgspec
 
 from hermes_core.loading import loading
 from hermes_protocol.errors import INVALID_PARAMS, SERVER_ERROR, UNKNOWN_METHOD
+from hermes_protocol.structs import WireStruct
 from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import Runtime
 
@@ -158,4 +159,4 @@ def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> dict[str, 
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise RpcError(INVALID_PARAMS, f"{name}: {field} is too large a number.")
     result = function(rt, rid, checked)
-    return msgspec.to_builtins(result) if isinstance(result, msgspec.Struct) else result
+    return result.to_wire() if isinstance(result, WireStruct) else result

@@ -7,6 +7,7 @@ from hermes_agent.turn.events import TurnEnded
 from hermes_core import clock
 from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft
 from hermes_protocol.errors import BAD_ARGUMENT
+from hermes_protocol.events import BackgroundDone
 from hermes_state.ledger import messages, sessions, turns
 from hermes_state.values import Row
 from tui_gateway import attachment, prompts, surface
@@ -91,12 +92,8 @@ class _Task(NamedTuple):
         row = self.rt.db().read(turns.find, self.turn_id)
         if row is None or row["ended_at"] is None:
             return
-        payload = {
-            "task_id": self.id,
-            "text": _text(self.rt, row),
-            "stored_session_id": row["session_id"],
-        }
-        self.rt.emit("background.complete", self.client_sid, payload)
+        done = BackgroundDone(self.id, _text(self.rt, row), row["session_id"])
+        self.rt.emit(self.client_sid, done)
         if not self.live.watchers:
             self.rt.close(self.live.sid, _END_REASON)
 

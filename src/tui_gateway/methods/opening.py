@@ -92,7 +92,7 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
         "stored_session_id": session["session_key"],
         "message_count": len(live.seed),
         "messages": projected(live.seed),
-        "info": described,
+        "info": described.to_wire(),
     }
 
 

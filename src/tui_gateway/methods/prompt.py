@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from hermes_protocol.errors import BAD_ARGUMENT, BUSY
+from hermes_protocol.results import Queue
 from hermes_state.ledger import turns as turn_ledger
 from tui_gateway import attachment, info, prompts, undo
 from tui_gateway import queue as queues
@@ -107,16 +108,10 @@ def _check(text: str, images: list[str]) -> None:
         )
 
 
-class Queue(TypedDict):
-    """Queued prompts, in their order."""
-
-    queued: list[queues.Prompt]
-
-
 def queue(rt: Runtime, rid: Rid, params: Session) -> Queue:
     """List the prompts that wait for their turn."""
     del rid
-    return {"queued": queues.queued(rt, rt.live(rt.session(params.session_id)))}
+    return Queue(queues.queued(rt, rt.live(rt.session(params.session_id))))
 
 
 class Unqueue(Session, frozen=True):
@@ -138,7 +133,7 @@ def unqueue(rt: Runtime, rid: Rid, params: Unqueue) -> Unqueued:
     prompt = prompts.cancel(rt, rt.session(params.session_id), params.turn_id)
     if prompt is None:
         raise RpcError(BUSY, "This prompt is not queued any more.")
-    cancelled: Unqueued = {"text": prompt["text"]}
-    if "images" in prompt:
-        cancelled["images"] = prompt["images"]
+    cancelled: Unqueued = {"text": prompt.text}
+    if prompt.images:
+        cancelled["images"] = prompt.images
     return cancelled

@@ -4,6 +4,7 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, TitleError
+from hermes_protocol import events
 from hermes_protocol.errors import (
     BAD_ARGUMENT,
     FOLDER_MISSING,
@@ -11,6 +12,7 @@ from hermes_protocol.errors import (
     TITLE_EMPTY,
     TITLE_REFUSED,
 )
+from hermes_protocol.results import Info, Usage
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import partials, sessions, titles
 from hermes_state.ledger import turns as turn_ledger
@@ -58,7 +60,7 @@ def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
     cleaned = _clean(rt, params.title)
     _name(rt, session, key, cleaned)
     session["pending_title"] = None
-    rt.emit("session.title", params.session_id, {"session_id": key, "title": cleaned})
+    rt.emit(params.session_id, events.Title(key, cleaned))
     return {"pending": False, "title": cleaned, "session_key": key}
 
 
@@ -69,7 +71,7 @@ def _title_stored(rt: Runtime, params: Title) -> Titled:
     cleaned = _clean(rt, params.title)
     _set(rt, key, cleaned)
     if (sid := view.opened(rt, key)) is not None:
-        rt.emit("session.title", sid, {"session_id": key, "title": cleaned})
+        rt.emit(sid, events.Title(key, cleaned))
     return {"pending": False, "title": cleaned, "session_key": key}
 
 
@@ -226,8 +228,8 @@ def _account(rt: Runtime, session: LiveSession, outcome: dict[str, Any], before:
             "token_line": f"{tokens[0]} → {tokens[1]} tokens" if is_done else "",
             "note": "/expand shows the originals, /undo compress undoes it." * is_done,
         },
-        "usage": info.usage(rt, session),
-        "info": info.describe(rt, session),
+        "usage": info.usage(rt, session).to_wire(),
+        "info": info.describe(rt, session).to_wire(),
         "messages": projected(rt.db().read(message_ledger.as_conversation, key)),
     }
 
@@ -268,7 +270,7 @@ def history(rt: Runtime, rid: Rid, params: History) -> Messages:
     }
 
 
-def usage(rt: Runtime, rid: Rid, params: Session) -> dict[str, Any]:
+def usage(rt: Runtime, rid: Rid, params: Session) -> Usage:
     """Report what the conversation has used: tokens, calls, money, and how full the window is."""
     del rid
     return info.usage(rt, rt.session(params.session_id))
@@ -293,8 +295,8 @@ def context_breakdown(rt: Runtime, rid: Rid, params: Session) -> Breakdown:
     agent = session.get("agent")
     parts: dict[str, int] = agent.context_parts() if agent is not None else {}
     window, total = info.window_share(rt, session), sum(parts.values())
-    most = window.get("context_max") or (agent.model.facts.window if agent is not None else 0)
-    used = window.get("context_used") or total
+    most = window.context_max or (agent.model.facts.window if agent is not None else 0)
+    used = window.context_used or total
     return {
         "categories": [{"name": name, "tokens": tokens} for name, tokens in parts.items()],
         "context_max": most,
@@ -311,7 +313,7 @@ class SetCwd(Session, frozen=True):
     cwd: Annotated[str, says("The folder.")] = ""
 
 
-def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> dict[str, Any]:
+def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> Info:
     """Work in another folder from now on; answers with what `session.info` tells all clients."""
     del rid
     session = rt.session(params.session_id)

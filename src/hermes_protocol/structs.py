@@ -1,0 +1,26 @@
+"""The base of all wire types, which the server makes and clients read.
+
+Everything has a default and unknown fields are ignored, so that an older or a newer server is understood
+as far as it goes.
+"""
+
+from typing import Any, cast
+
+import msgspec
+
+
+class WireStruct(msgspec.Struct, frozen=True):
+    """An object on the wire. A field that is None is not sent."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what is sent."""
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return {name: _to_wire(value) for name, value in values if value is not None}
+
+
+def _to_wire(value: object) -> object:
+    if isinstance(value, WireStruct):
+        return value.to_wire()
+    if isinstance(value, list):
+        return [_to_wire(member) for member in cast("list[object]", value)]
+    return value
