@@ -12,13 +12,13 @@ from typing import Any
 
 from hermes_agent import compaction, lease, memory, prompt
 from hermes_agent.approval import policy, rights
-from hermes_agent.approval.gate import CallRef, Gate
+from hermes_agent.approval.gate import HOST_KEY, CallRef, Gate
 from hermes_agent.approval.questions import Asker
 from hermes_agent.delegation import SubAgents
 from hermes_agent.hooks import Hooks, NoHooks
 from hermes_agent.memory import MemoryProvider
 from hermes_agent.models.base import Model, Reply, Request
-from hermes_agent.permissions import Permissions
+from hermes_agent.permissions import Permissions, is_owner
 from hermes_agent.prompt import SessionStart
 from hermes_agent.sandbox.sandboxes import Sandbox
 from hermes_agent.titles import Titler
@@ -39,7 +39,7 @@ from hermes_core import clock, config
 from hermes_core.errors import BudgetSpent, UsageError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
-from hermes_state.ledger import lineage, sessions, turns
+from hermes_state.ledger import lineage, questions, sessions, turns
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger.records import message_from
 from hermes_state.ledger.turns import TurnSource
@@ -134,7 +134,13 @@ class Agent:
     def _choose_sandbox(self) -> Sandbox:
         from hermes_agent.sandbox import detect  # noqa: PLC0415 -- many conversations run no command
 
-        return detect.choose(self.settings)
+        return detect.choose(self.settings, self._granted_hosts)
+
+    def _granted_hosts(self) -> list[str]:
+        """Return the hosts that a person allowed, here or (if an owner is spoken for) everywhere."""
+        everywhere = is_owner(self.permissions)
+        keys = self.store.read(questions.granted, self.conversation_id, everywhere=everywhere)
+        return [key.removeprefix(HOST_KEY) for key in keys if key.startswith(HOST_KEY)]
 
     # -- what surfaces know ---------------------------------------------------------------------
 

@@ -108,7 +108,20 @@ class ToolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "auto"
     container_image: Annotated[str, _meta("Image for the container sandbox.")] = "python:3.11-slim"
     container_command: Annotated[str, _meta("docker or podman.")] = "docker"
-    network: Annotated[bool, _meta("Give sandboxed commands network access.")] = True
+    network: Annotated[
+        Literal["open", "ask", "off"],
+        _meta(
+            "Network of sandboxed commands: open, ask before a host that is not allowed yet"
+            " (bubblewrap), or off."
+        ),
+    ] = "open"
+    allowed_hosts: Annotated[
+        list[str],
+        _meta(
+            "Hosts that sandboxed commands reach without a question when network is ask: name,"
+            " name:port or *.name."
+        ),
+    ] = []
     environment: Annotated[
         list[str],
         _meta("More environment variables for commands, by name; * stands for any characters."),

@@ -34,6 +34,8 @@ from hermes_state.ledger.questions import EVERYWHERE
 from hermes_state.values import Question, Row
 
 CHOICES = ("once", "session", "always", "deny")
+HOST_KEY = "host:"
+"""Begins the key of a grant for a host."""
 ONLY_ONCE = ("once", "deny")
 """For a call that leaves the sandbox."""
 
@@ -99,6 +101,25 @@ class Gate:
             if access.unconfined or not self._is_granted(key, bench, who):
                 self._ask(tool, subject, dangers, key, bench, who, stop, report)
         return Permit(tool.name, subject, access, path)
+
+    def admit_host(
+        self,
+        host: str,
+        tool: Tool,
+        permit: Permit,
+        bench: ToolContext,
+        who: CallRef,
+        stop: Stop,
+        report: Sink,
+    ) -> None:
+        """Let a running command reach a host, after asking; raises ToolDeniedError.
+
+        A yes that lasts is for the host, whichever command wants to reach it.
+        """
+        if self._settings.mode == "allow":
+            return
+        danger = Danger("exfiltration", f"Connects to {host}", f"{HOST_KEY}{host}")
+        self._ask(tool, permit.subject, [danger], danger.key, bench, who, stop, report)
 
     def _is_granted(self, key: str, bench: ToolContext, who: CallRef) -> bool:
         # What an owner has allowed for all times is not allowed to everybody they let in.

@@ -2,13 +2,19 @@
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hermes_agent.approval.danger import Access, places
 from hermes_agent.sandbox import seccomp, strict_open
+from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Enclosure, Job, is_in
+
+if TYPE_CHECKING:
+    from hermes_agent.approval.gate import Permit
+    from hermes_agent.sandbox.egress import Egress, WayOut
 
 _TOOL_FOLDERS = (
     ".local/bin", ".local/lib", ".local/share/uv", ".local/pipx", ".cargo/bin", ".rustup", ".pyenv",
@@ -25,30 +31,57 @@ class Bubblewrap(Enclosure):
 
     name = "bubblewrap"
 
-    def __init__(self, program: str, *, network: bool) -> None:
+    def __init__(self, program: str, *, network: bool, rules: "Egress | None" = None) -> None:
+        """With `rules`, the network is a namespace of its own, whose way out follows them."""
         super().__init__()
         self._program = program
         self._network = network
+        self._rules = rules
+        self._way_out: WayOut | None = None
+        self._lock = threading.Lock()
 
     def describe(self) -> str:
-        network = "on" if self._network else "off"
+        network = "asks for hosts" if self._rules else "on" if self._network else "off"
         return (
             "bubblewrap: the system is read-only, the home is hidden, the workspace can be written,"
             f" network {network}"
         )
 
+    def spawn(self, permit: "Permit", job: Job) -> Child:
+        if self._rules is None or not permit.is_confined:
+            return super().spawn(permit, job)
+        return self._reached().spawn(permit, job, super().spawn)
+
+    def _reached(self) -> "WayOut":
+        """Return the network of this sandbox, made with its first command."""
+        from hermes_agent.sandbox.egress import WayOut  # noqa: PLC0415 -- few sandboxes have one
+
+        with self._lock:
+            if self._way_out is None and self._rules is not None:
+                self._way_out = WayOut(self._rules)
+            assert self._way_out is not None
+            return self._way_out
+
+    def close(self) -> None:
+        super().close()
+        with self._lock:
+            if self._way_out is not None:
+                self._way_out.close()
+                self._way_out = None
+
     def hides(self, path: Path, workspace: Path) -> bool:
         return is_hidden(path, workspace)
 
     def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
-        return [*self._frame(job, access, fds), "--", *job.command]
+        enter = self._way_out.enter(fds) if self._way_out else []
+        return [*enter, *self._frame(job, access, fds), "--", *job.command]
 
     def _frame(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         frame = [
             self._program, "--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid",
             "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
         ]  # fmt: skip
-        if not self._network:
+        if not self._network and not self._way_out:
             frame.append("--unshare-net")
         if filter_ := seccomp.program():
             fds.append(_pipe_of(filter_))

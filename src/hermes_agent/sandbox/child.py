@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import IO, Literal
 
 from hermes_agent.sandbox.orphan_killer import orphan_killer
@@ -34,6 +34,11 @@ class Child:
         self.on_kill: Callable[[], None] = _nothing
         """What else ends it, when signals do not reach all of it."""
         self.on_end: Callable[[], None] = _nothing
+        self._pauses = 0
+        self._remaining: float | None = None
+        """Of its time, while that is paused."""
+        self.notes: list[str] = []
+        """What happened to it that its output may not say."""
         self._group = str(process.pid)
         self._wake_read, self._wake_write = os.pipe()
         self._exited = threading.Event()
@@ -117,6 +122,22 @@ class Child:
             with contextlib.suppress(BlockingIOError):
                 while data := os.read(stream, _CHUNK):
                     take(data)
+
+    @contextlib.contextmanager
+    def paused(self) -> Generator[None]:
+        """Stop its time while a person is waited for; may overlap."""
+        with self._lock:
+            if not self._pauses and self.deadline is not None:
+                self._remaining, self.deadline = self.deadline - time.monotonic(), None
+            self._pauses += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._pauses -= 1
+                if not self._pauses and self._remaining is not None:
+                    self.deadline, self._remaining = time.monotonic() + self._remaining, None
+            self.wake()
 
     def wake(self) -> None:
         """Wake `follow`."""

@@ -29,7 +29,7 @@ class Container(Enclosure):
         super().__init__()
         self._engine = settings.container_command
         self._image = settings.container_image
-        self._network = settings.network
+        self._network = settings.network == "open"
 
     def describe(self) -> str:
         network = "on" if self._network else "off"

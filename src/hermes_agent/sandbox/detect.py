@@ -1,9 +1,12 @@
 """Detect the sandbox of this machine, by trying, when the first command needs one."""
 
 import functools
+import logging
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from hermes_agent.approval.danger.kinds import NO_ACCESS
 from hermes_agent.sandbox import landlock, seatbelt
@@ -16,6 +19,11 @@ from hermes_core.errors import ConfigError
 from hermes_core.settings import Settings, ToolSettings
 from hermes_core.temp_folders import TempFolder
 
+if TYPE_CHECKING:
+    from hermes_agent.sandbox.egress import Egress
+
+logger = logging.getLogger(__name__)
+
 _PROBE_S = 10.0
 _CHAIN = ("bubblewrap", "landlock", "seatbelt", "container")
 _FIX = "Set tools.sandbox to auto."
@@ -25,7 +33,7 @@ _FIXES = {
 }
 
 
-def choose(settings: Settings) -> Sandbox:
+def choose(settings: Settings, granted_hosts: Callable[[], Collection[str]] = tuple) -> Sandbox:
     """Return the sandbox that the settings ask for; raises ConfigError when it cannot be had.
 
     With `auto`, the first that works; when none does, every command needs a yes.
@@ -34,7 +42,7 @@ def choose(settings: Settings) -> Sandbox:
     if tools.sandbox == "host":
         return Host()
     if tools.sandbox != "auto":
-        chosen = _try(tools.sandbox, tools)
+        chosen = _try(tools.sandbox, tools, granted_hosts)
         if isinstance(chosen, Sandbox):
             return chosen
         raise ConfigError(
@@ -42,26 +50,41 @@ def choose(settings: Settings) -> Sandbox:
         )
     problems: list[str] = []
     for name in _CHAIN:
-        chosen = _try(name, tools)
+        chosen = _try(name, tools, granted_hosts)
         if isinstance(chosen, Sandbox):
             return chosen
         problems.append(chosen)
     return Unavailable("; ".join(problems))
 
 
-def _try(name: str, tools: ToolSettings) -> Sandbox | str:
+def _try(
+    name: str, tools: ToolSettings, granted_hosts: Callable[[], Collection[str]]
+) -> Sandbox | str:
     """Return this sandbox, or why it cannot be had."""
+    is_open = tools.network == "open"
     if name == "bubblewrap":
         program = shutil.which("bwrap")
-        problem = (
-            _problem_of(program, network=tools.network) if program else "bwrap is not installed"
+        problem = _problem_of(program, network=is_open) if program else "bwrap is not installed"
+        return problem or Bubblewrap(
+            program or "", network=is_open, rules=_rules(tools, granted_hosts)
         )
-        return problem or Bubblewrap(program or "", network=tools.network)
     if name == "landlock":
-        return _landlock_problem() or Landlock(network=tools.network)
+        return _landlock_problem() or Landlock(network=is_open)
     if name == "seatbelt":
-        return _seatbelt_problem() or Seatbelt(network=tools.network)
+        return _seatbelt_problem() or Seatbelt(network=is_open)
     return _container_problem(tools.container_command) or Container(tools)
+
+
+def _rules(tools: ToolSettings, granted_hosts: Callable[[], Collection[str]]) -> "Egress | None":
+    """Return the rules of the way out; None when nothing is asked, or the way cannot be had."""
+    if tools.network != "ask":
+        return None
+    from hermes_agent.sandbox.egress import Egress, Grants, problem  # noqa: PLC0415 -- loads sockets
+
+    if why := problem():
+        logger.warning("Sandboxed commands have no network: %s", why)
+        return None
+    return Egress(tools.allowed_hosts, lambda: Grants(granted_hosts()))
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from hermes_core.temp_folders import TempFolder
 
 
+AskHost = Callable[[str], None]
+"""Asks whether a command may reach a host (`name`, or `name:port`); raises ToolDeniedError."""
+
+
 class Job(msgspec.Struct, frozen=True):
     """A command and the place to run it."""
 
@@ -39,6 +43,8 @@ class Job(msgspec.Struct, frozen=True):
     """Whether errors come on a stream of their own."""
     outputs: Path | None = None
     """The folder in the home that commands may read: long outputs of the conversation."""
+    ask_host: AskHost | None = None
+    """None: no one can be asked."""
 
 
 class Sandbox(ABC):

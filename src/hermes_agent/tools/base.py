@@ -22,6 +22,7 @@ from hermes_state.store import Store
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit
+    from hermes_agent.sandbox.sandboxes import AskHost
     from hermes_agent.tools.processes import Processes
 
 Args = dict[str, Any]
@@ -108,6 +109,7 @@ class Call(msgspec.Struct, frozen=True):
     """Proof that the gate was passed; starting a process asks for it."""
     progress: Callable[[str], None]
     ask_user: AskUser
+    ask_host: "AskHost"
     run_tool: RunTool
     delegate: Delegate
 

@@ -193,6 +193,10 @@ class Executor(msgspec.Struct):
                 raise ToolError("No one answered.", fix="Go on with your best guess, and say so.")
             return answer
 
+        def ask_host(host: str) -> None:
+            who = CallRef(turn.conversation_id, turn.session_id, turn.id, call_id)
+            self.gate.admit_host(host, ready.tool, ready.permit, self.bench, who, stop, turn.report)
+
         def run_tool(name: str, arguments: Args) -> Result:
             return self._nested(turn, ready, stop, inner, name, arguments)
 
@@ -205,6 +209,7 @@ class Executor(msgspec.Struct):
             permit=ready.permit,
             progress=progress,
             ask_user=ask_user,
+            ask_host=ask_host,
             run_tool=run_tool,
             delegate=self.delegate.of(turn, call_id, stop),
         )

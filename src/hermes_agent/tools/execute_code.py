@@ -37,6 +37,7 @@ def _run(args: Args, call: Call) -> Result:
         environment=bench.environment,
         takes_input=True,
         splits_errors=True,
+        ask_host=call.ask_host,
     )
     seconds = min(args.get("timeout", bench.settings.tools.timeout_s), _MAX_TIMEOUT_S)
     return _follow(sandbox.spawn(call.permit, job), args["code"], seconds, call)

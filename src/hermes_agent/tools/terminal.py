@@ -72,6 +72,7 @@ def _job(command: str, call: Call, marker: str | None) -> Job:
         outputs=bench.outputs,
         environment=environment,
         takes_input=marker is None,
+        ask_host=None if marker is None else call.ask_host,
     )
 
 
@@ -108,6 +109,7 @@ def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -
     elif code := child.reap():
         notes.append(f"[exit code {code}]")
         notes += _sandbox_hint(text, call.bench.processes.sandbox)
+    notes += [f"[{note}]" for note in dict.fromkeys(child.notes)]
     text = "\n".join([text.rstrip() or "(no output)", *notes])
     return Result(text, ending == "timeout", exit_code=code)
 

@@ -4,12 +4,12 @@ A name is looked up once, every address it has is vetted, and the connection goe
 that a name that changes its mind in between leads nowhere.
 """
 
-import ipaddress
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
+from hermes_agent.addresses import Address, is_public, look_up
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ToolError
 from hermes_core.secrets import redact
@@ -22,22 +22,7 @@ _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 4
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _AGENT = f"Mozilla/5.0 (compatible; Hermes/{VERSION})"
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
-_SPECIAL: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = tuple(
-    ipaddress.ip_network(network)
-    for network in (
-        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
-        "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
-        "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
-        "168.63.129.16/32",  # of the machine's own cloud, though registered as public
-        "2001::/23", "2001:db8::/32", "3fff::/20",
-    )
-)  # fmt: skip
-"""A table of our own: the interpreter's differs from version to version (CVE-2024-4032)."""
-
 T = TypeVar("T")
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Page(NamedTuple):
@@ -117,7 +102,7 @@ class Web:
 
     def _vetted(self, host: str, port: int) -> list[Address]:
         """The addresses to connect to; raises ToolError when the name leads to a private one."""
-        addresses = _look_up(host, port)
+        addresses = look_up(host, port)
         if f"{host}:{port}" not in self._trusted:
             for address in addresses:
                 if not is_public(address):
@@ -153,30 +138,6 @@ def _ask(client: "httpx2.Client", url: str, addresses: list[Address]) -> "httpx2
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             failure = error
     raise failure
-
-
-def is_public(address: Address) -> bool:
-    """Return whether an address is public: not private, local, reserved or metadata, however wrapped."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_public(inner)
-        if address not in _GLOBAL_IPV6:
-            return False
-    return not any(address in network for network in _SPECIAL)
-
-
-def _look_up(host: str, port: int) -> list[Address]:
-    import socket  # noqa: PLC0415 -- slow to load, and few conversations go to the web
-
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ToolError(f"The name {host} is not known.", fix="Check the address.") from error
-    texts = [str(entry[4][0]).partition("%")[0] for entry in found]
-    return [ipaddress.ip_address(text) for text in dict.fromkeys(texts)]
 
 
 def _port(url: str) -> int:

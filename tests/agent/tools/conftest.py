@@ -29,6 +29,7 @@ class Desk:
     session_id: str = "s1"
     shown: list[str] = field(default_factory=list)
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
     nested: list[tuple[str, Args]] = field(default_factory=list)
     run_nested: Callable[[str, Args], Result] = lambda name, args: Result(f"{name} {args}")
 
@@ -54,6 +55,7 @@ class Desk:
             permit=permit or Permit._for_tests(),
             progress=self.shown.append,
             ask_user=ask,
+            ask_host=self.hosts.append,
             run_tool=run_tool,
             delegate=lambda task, context: Result(f"did {task} with {context!r}"),
         )

@@ -9,12 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from hermes_agent.addresses import is_public
 from hermes_agent.tools import web_fetch, web_search
 from hermes_agent.tools.base import Tool
 from hermes_agent.tools.duckduckgo import DuckDuckGo
 from hermes_agent.tools.readable import text_of
 from hermes_agent.tools.searxng import SearXNG
-from hermes_agent.tools.web import Web, is_public, origin
+from hermes_agent.tools.web import Web, origin
 from hermes_agent.turn.stop import Stop
 from hermes_core import secrets
 from hermes_core.errors import Interrupted, ToolError
