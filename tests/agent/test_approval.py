@@ -331,7 +331,7 @@ def test_a_yes_gives_exactly_the_access_that_was_asked_about(
     assert permit.access == Access(reads=(key,), writes=(start_file,))
     assert person.asked[0].text == (
         f"• Reads {key}, which may hold secrets\n"
-        f"• Changes {start_file}, which other programs run\n"
+        f"• Changes {start_file}, which other programs run or follow\n"
         f"If allowed, it may also read {key} and write {start_file}."
     )
 

@@ -933,3 +933,20 @@ def test_asking_hermes_about_itself_needs_no_yes(command: str) -> None:
 @pytest.mark.parametrize("command", CHANGES_HERMES)
 def test_changing_hermes_needs_a_yes(command: str) -> None:
     assert "privilege" in kinds(command)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AGENTS.md",
+        "sub/claude.md",
+        ".git/hooks",
+        ".git/hooks/x",
+        "a/.git/config",
+        ".vscode/tasks.json",
+    ],
+)
+def test_protected_files_are_asked_about_in_the_workspace(name: str) -> None:
+    (found,) = of_path(name, WORKSPACE, WORKSPACE, HOME, writing=True)
+    assert found.kind == "privilege"
+    assert kinds(f"cp evil {name}") == {"privilege"}

@@ -250,6 +250,38 @@ def test_in_bubblewrap_a_workspace_in_our_home_shows_nothing_else_of_it(
 
 
 @needs_bwrap
+def test_in_bubblewrap_protected_files_cannot_be_changed_or_replaced(
+    run: Run, box: Bubblewrap, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    for name in (".git/hooks/pre-commit", ".github/workflows/ci.yml", "AGENTS.md", ".vscode/x"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text("ours")
+    script = """
+    for name in .git/hooks/pre-commit .github/workflows/ci.yml AGENTS.md .vscode/x; do
+        echo EVIL > $name; rm -f $name; echo EVIL > new; mv -f new $name
+    done
+    echo EVIL > .git/hooks/post-checkout
+    for folder in .git .github .vscode .git/hooks .github/workflows; do
+        mv $folder aside && mkdir -p $folder
+    done
+    echo ref > .git/HEAD
+    """
+    run(box, script)
+    assert {path.read_text() for path in work.rglob("*") if path.is_file()} == {
+        "ours",
+        "ref\n",
+        "EVIL\n",
+    }
+    assert [
+        path.name for path in work.rglob("*") if path.is_file() and "EVIL" in path.read_text()
+    ] == ["new"]
+    permit = Access(writes=(str(work / "AGENTS.md"),))
+    assert run(box, "echo mine > AGENTS.md", permit)[1] == 0
+    assert (work / "AGENTS.md").read_text() == "mine\n"
+
+
+@needs_bwrap
 def test_in_bubblewrap_tmp_is_private_and_lasts_from_command_to_command(
     run: Run, box: Bubblewrap, tmp_path: Path
 ) -> None:

@@ -110,6 +110,9 @@ class Bubblewrap(Enclosure):
             views[os.path.realpath(job.outputs)] = "read"
         views |= dict.fromkeys(_secrets_in(workspace, home), "hide")
         views[workspace] = "write"
+        protected, parents = places.protected_in(workspace)
+        views |= dict.fromkeys(parents, "write")  # a mount point cannot be renamed and made anew
+        views |= dict.fromkeys(protected, "read")
         return {path: view for path, view in views.items() if os.access(path, os.F_OK)}
 
 

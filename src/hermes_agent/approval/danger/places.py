@@ -46,6 +46,11 @@ _START_FOLDERS = (
     ".config/autostart", ".config/systemd", ".config/fish", ".config/git", ".ssh", "bin", ".local/bin",
     "Library/LaunchAgents",
 )  # fmt: skip
+_PROTECTED = (
+    "AGENTS.md", "CLAUDE.md", "HERMES.md", ".mcp.json", ".envrc", ".git/hooks", ".git/config",
+    ".github/workflows", ".gitlab-ci.yml", ".circleci", ".vscode",
+)  # fmt: skip
+"""In any folder: instructions for agents, and what git, CI and editors run by themselves."""
 _OPEN_TO_ALL = ("memories", "skills")
 """Folders of Hermes's home that tools may read: what they themselves wrote."""
 
@@ -125,8 +130,8 @@ def _of_write(path: str, place: Place) -> tuple[Kind, str] | None:
         return "destructive", f"Writes to the device {path}"
     if _is_harmless_device(path):
         return None
-    if _starts_something(path):
-        return "privilege", f"Changes {path}, which other programs run"
+    if _is_protected(path):
+        return "privilege", f"Changes {path}, which other programs run or follow"
     if is_inside(path, place):
         if is_secret(path, place) and os.path.lexists(path):
             return "secrets", f"Changes {path}, which may hold secrets"
@@ -260,10 +265,21 @@ def _is_harmless_device(path: str) -> bool:
     return path in _HARMLESS_DEVICES or path.startswith(("/dev/fd/", "/dev/pts/", "/dev/shm/"))
 
 
-def _starts_something(path: str) -> bool:
+def _is_protected(path: str) -> bool:
     home = os.path.realpath(own_home())
     if any(path == f"{home}/{name}" for name in _START_FILES):
         return True
     if any(is_under(path, f"{home}/{name}") for name in _START_FOLDERS):
         return True
-    return "/.git/hooks/" in path or path.endswith("/.git/config")
+    inner = f"{path.casefold()}/"  # some file systems take both cases for one name
+    return any(f"/{name.casefold()}/" in inner for name in _PROTECTED)
+
+
+def protected_in(workspace: str) -> tuple[list[str], list[str]]:
+    """Return protected paths at the top of a workspace, and the folders they are in.
+
+    `.git/config` is not among them: git itself writes it for everyday commands.
+    """
+    names = [name for name in _PROTECTED if name != ".git/config"]
+    parents = dict.fromkeys(name.partition("/")[0] for name in names if "/" in name)
+    return [f"{workspace}/{name}" for name in names], [f"{workspace}/{name}" for name in parents]
