@@ -1,7 +1,6 @@
-"""SessionDB: the store as its users hold it. Each method is one transaction or one snapshot.
+"""Implement SessionDB, the store on SQLite: each method runs one transaction or one snapshot.
 
-What a method does is said by the function of a connection that it calls; functions compose into one
-transaction through `write`, methods do not.
+Functions of the ledger compose into one transaction through `write`; methods do not.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from hermes_state.engines.sqlite.index import SearchIndex
 from hermes_state.engines.sqlite.maintenance import Age
 from hermes_state.ledger import listing, messages, sessions, titles
 from hermes_state.ledger.records import message_from, seconds
-from hermes_state.search import Wanted
+from hermes_state.search import MessageFilter
 from hermes_state.store import Transactional, Tx
 from hermes_state.transfer import Report
 from hermes_state.values import Filter, NewMessage, Row, Sort
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 
 class SessionDB:
-    """All sessions of all surfaces, in one file that several processes may share."""
+    """Stores all conversations in one file that several processes may share."""
 
     MAX_TITLE_LENGTH = titles.MAX_LENGTH
 
@@ -41,9 +40,9 @@ class SessionDB:
         busy_timeout_s: float = 30.0,
         vfs: str | None = None,
     ) -> None:
-        """Open the store, make it if there is none, bring it up to date if it is old.
+        """Open the store, creating or migrating it as needed.
 
-        `:memory:` gives a store that lives as long as this object.
+        `:memory:` opens a store that lives as long as this object.
         """
         self.path = Path(hermes_state.DEFAULT_DB_PATH if db_path is None else db_path)
         self._database = Database(
@@ -54,13 +53,13 @@ class SessionDB:
 
     @classmethod
     def in_memory(cls) -> "SessionDB":
-        """A store without a file."""
+        """Return a store in memory."""
         return cls(MEMORY)
 
     # -- the door --------------------------------------------------------------------------------
 
     def write(self, fn: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `fn` in one transaction; return its result when that is on disk."""
+        """Run `fn` in one transaction and return its result when it is on disk."""
         return self._database.write(fn, *args, **kwargs)
 
     def read(self, fn: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -68,7 +67,7 @@ class SessionDB:
         return self._database.read(fn, *args, **kwargs)
 
     def within(self, conversation_id: str) -> Transactional:
-        """Declare writes to be about one conversation."""
+        """Declare that writes concern one conversation."""
         return self._database.within(conversation_id)
 
     def _execute_write(self, fn: Callable[[apsw.Connection], T]) -> T:
@@ -76,7 +75,7 @@ class SessionDB:
         return self._database.run_on_writer(fn)
 
     def close(self) -> None:
-        """Finish what waits and let go of the files; closing twice is closing once."""
+        """Finish waiting writes and close the files; do nothing when closed already."""
         self.index.close()
         self._database.close()
 
@@ -96,7 +95,7 @@ class SessionDB:
         parent_session_id: str | None = None,
         **fields: Any,  # noqa: ANN401 -- columns of a session; unknown ones are refused
     ) -> str:
-        """Make a session; if there is one with this id, fill what it does not say yet."""
+        """Create a session, or fill the empty columns of an existing one."""
         self.write(
             lambda c: sessions.create(
                 c, session_id, source, fields, parent_session_id=parent_session_id
@@ -105,15 +104,15 @@ class SessionDB:
         return session_id
 
     def get_session(self, session_id: str) -> Row | None:
-        """All columns of a session."""
+        """Return a session, or None."""
         return self.read(sessions.find, session_id)
 
     def check_file(self) -> None:
-        """Raise StoreGoneError when the file at its place is not the one that was opened."""
+        """Raise StoreGoneError when the path no longer names the file that was opened."""
         self._database.check_file()
 
     def end_session(self, session_id: str, end_reason: str) -> None:
-        """End a session; the first end wins."""
+        """End a session, unless it has ended already."""
         self.write(lambda c: sessions.end(c, session_id, end_reason))
 
     # -- titles --------------------------------------------------------------------------------
@@ -121,7 +120,7 @@ class SessionDB:
     sanitize_title = staticmethod(titles.clean)
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
-        """Title a session; raises TitleError (a ValueError) when another of the same person has it."""
+        """Set a title; raise TitleError (a ValueError) when another conversation of its owner has it."""
         return self.write(lambda c: titles.set_title(c, session_id, title))
 
     # -- messages ------------------------------------------------------------------------------
@@ -135,7 +134,7 @@ class SessionDB:
         timestamp: Any = None,  # noqa: ANN401 -- seconds or anything with a timestamp()
         **fields: Any,  # noqa: ANN401 -- see NewMessage; others are kept beside it
     ) -> int:
-        """Add a message; when this returns its id, it is on disk."""
+        """Append a message and return its id when it is on disk."""
         if fields:
             message = message_from(
                 {"role": role, "content": content, "timestamp": timestamp, **fields}
@@ -146,14 +145,14 @@ class SessionDB:
         return self.write(lambda c: messages.append(c, session_id, message))
 
     def append_messages(self, session_id: str, batch: Iterable[Mapping[str, Any]]) -> list[int]:
-        """Add several messages that belong together: all are on disk, or none is."""
+        """Append several messages in one transaction and return their ids."""
         prepared = [message_from(message) for message in batch]
         return self.write(lambda c: messages.append_all(c, session_id, prepared))
 
     def get_messages_as_conversation(
         self, session_id: str, include_ancestors: bool = False, include_inactive: bool = False
     ) -> list[Row]:
-        """The messages as a model is shown them; with ancestors, the originals from the start."""
+        """Return the messages that the model sees; with ancestors, the originals from the start."""
         fn = messages.originals if include_ancestors else messages.as_conversation
         return self.read(fn, session_id, include_inactive=include_inactive)
 
@@ -165,14 +164,13 @@ class SessionDB:
         offset: int = 0,
         **filters: Any,  # noqa: ANN401 -- fields of Filter
     ) -> list[Row]:
-        """One row a conversation, the most recently active first."""
-        wanted = Filter(**filters)
-        return self.read(lambda c: listing.select(c, wanted, limit=limit, offset=offset))
+        """Return one row per conversation, most recently active first."""
+        selected = Filter(**filters)
+        return self.read(listing.select, selected, limit=limit, offset=offset)
 
     def session_count(self, **filters: Any) -> int:  # noqa: ANN401 -- fields of Filter
-        """How many conversations there are."""
-        wanted = Filter(**filters)
-        return self.read(lambda c: listing.count(c, wanted))
+        """Count the conversations that match."""
+        return self.read(listing.count, Filter(**filters))
 
     def search_messages(
         self,
@@ -181,13 +179,13 @@ class SessionDB:
         limit: int = 20,
         offset: int = 0,
         sort: Sort = "newest",
-        **filters: Any,  # noqa: ANN401 -- fields of Wanted
+        **filters: Any,  # noqa: ANN401 -- fields of MessageFilter
     ) -> list[Row]:
-        """Messages that fit what a person typed; never an error, whatever that is."""
+        """Find messages that match a query; any text is a valid query."""
         return search.find(
             self.index,
             query,
-            Wanted(**filters),
+            MessageFilter(**filters),
             limit=limit,
             offset=offset,
             sort=sort,
@@ -196,19 +194,19 @@ class SessionDB:
     # -- export, import ------------------------------------------------------------------------
 
     def export_lines(self, session_ids: Iterable[str] | None = None) -> Iterator[Row]:
-        """Conversations as lines of JSON that `import_lines` takes."""
+        """Yield conversations as JSON lines for `import_lines`."""
         return transfer.export_lines(self._database, session_ids)
 
     def import_lines(
         self, lines: Iterable[Row], progress: Callable[[int], None] = lambda _lines: None
     ) -> Report:
-        """Take conversations in; what is here already is left alone."""
+        """Import conversations; skip those that exist already."""
         return transfer.import_lines(self._database, lines, progress)
 
     # -- upkeep --------------------------------------------------------------------------------
 
     def list_prune_candidates(self, **age: Any) -> list[Row]:  # noqa: ANN401 -- fields of Age
-        """What `prune_sessions` would delete."""
+        """Return the conversations that `prune_sessions` would delete."""
         return self.read(lambda c: maintenance.prune_candidates(c, Age(**age)))
 
     def prune_sessions(
@@ -219,32 +217,32 @@ class SessionDB:
         include_archived: bool = False,
         progress: Callable[[int], None] = lambda _n: None,
     ) -> int:
-        """Delete ended conversations nobody has touched for so long; returns how many."""
+        """Delete ended conversations that were inactive for that long; return how many."""
         age = Age(older_than_days, source, include_archived)
         return maintenance.prune(self._database, age, progress)
 
     def list_ghost_candidates(self) -> list[str]:
-        """What `prune_empty_ghost_sessions` would delete."""
+        """Return the ids that `prune_empty_ghost_sessions` would delete."""
         return self.read(maintenance.ghosts)
 
     def prune_empty_ghost_sessions(self) -> int:
-        """Delete terminal sessions that ended without a word; returns how many."""
+        """Delete empty terminal sessions that have ended; return how many."""
         return maintenance.prune_ghosts(self._database)
 
     def finalize_orphaned_compression_sessions(self) -> int:
-        """End continuations of a compaction that nobody ever used; returns how many."""
+        """End old continuations of a compaction that were never used; return how many."""
         return maintenance.finalize_orphans(self._database)
 
     def check(self) -> list[str]:
-        """What is wrong with the store; nothing when all is well."""
+        """Describe the problems of the store; an empty list means none."""
         return integrity.check(self._database)
 
     def fix(self) -> list[str]:
-        """Fix in place what can be fixed of what `check` finds; describe what was fixed."""
+        """Fix problems that `check` finds in place; describe what was fixed."""
         return integrity.fix(self._database)
 
     def vacuum(self) -> int:
-        """Give unused space back; returns the bytes."""
+        """Shrink the file; return the number of bytes freed."""
         return maintenance.vacuum(self._database)
 
     def backup(self, target: Path, progress: Callable[[int, int], None] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""The lines of an export: the kinds there are, and what a line of each may say.
+"""Define and validate the lines of an export.
 
-A line comes from outside and is nothing but data. Its keys are compared with the columns of the store
-before they get near any SQL, and its values with the types of those columns.
+Lines are untrusted data: their keys are checked against the columns of the store before they are used in
+SQL, and their values against the types of these columns.
 """
 
 import math
@@ -25,10 +25,10 @@ TABLES = {
     "usage": "usage",
     "partial": "partials",
 }
-"""The kinds of lines in the order in which a conversation has them, and where each belongs."""
+"""The table of each kind of line, in the order of a conversation."""
 
 NUMBERED_HERE = {"effect": "id", "usage": "id"}
-"""Columns that only count rows of one store; no line has them."""
+"""Local row ids, which are not exported."""
 
 STEERING = ("cwd", "system_prompt")
 """Columns of a session that no line has, and that an import drops: a crafted file must not set them."""
@@ -47,14 +47,14 @@ _JSON: Mapping[tuple[str, str], type] = {
     ("message", "extra"): dict,
 }
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
-"""Numbers that a store can hold and JSON cannot."""
+"""Numbers that SQLite can store and JSON cannot."""
 _LARGEST = 2**63 - 1
 LARGEST_AMOUNT = 2**53
-"""Of what is added up: two of the largest numbers would be more than SQLite can count."""
+"""The maximum of numbers that are summed, so that sums do not overflow in SQLite."""
 
 
 class Line(NamedTuple):
-    """A line whose keys are columns, and whose values fit into them."""
+    """A validated line."""
 
     number: int
     kind: str
@@ -62,7 +62,7 @@ class Line(NamedTuple):
 
 
 class Column(NamedTuple):
-    """What a table says of one of its columns."""
+    """The definition of a column."""
 
     type: str
     is_needed: bool
@@ -73,16 +73,16 @@ Shape = Mapping[str, Mapping[str, Column]]
 
 
 def refusal(number: int, why: str) -> UsageError:
-    """The error that stops an import at a line."""
+    """Return the error that stops an import at a line."""
     return UsageError(
         f"Line {number}: {why}.",
-        fix="Of this conversation nothing was taken; those before it were. Make the export anew, or"
-        " correct the line, and import again: what is here already is left alone.",
+        fix="The conversations before this one were imported. Export again or correct the line, then"
+        " import again; conversations that exist already are skipped.",
     )
 
 
 def shape(tx: Tx) -> Shape:
-    """The columns that lines may have, as this store has them."""
+    """Return the columns of each kind of line in this store."""
     found: dict[str, dict[str, Column]] = {}
     for kind, table in TABLES.items():
         info = tx.tuples(f"PRAGMA table_info({table})")
@@ -98,14 +98,14 @@ def _without_steering(kind: str, row: Row) -> Row:
     """Drop what would decide where the agent works and what it is told on the machine that imports."""
     if kind != "session":
         return row
-    kept = {name: value for name, value in row.items() if name not in STEERING}
-    if (config := kept.get("model_config")) is not None:
-        kept["model_config"] = sessions.without_instructions(config)
-    return kept
+    checked_row = {name: value for name, value in row.items() if name not in STEERING}
+    if (config := checked_row.get("model_config")) is not None:
+        checked_row["model_config"] = sessions.without_instructions(config)
+    return checked_row
 
 
 def written(kind: str, row: Row) -> Row:
-    """A row as a line: what is not there is left out, and what JSON has no number for is a word."""
+    """Convert a row to a line: omit NULL and write infinite numbers as text."""
     line: Row = {"type": kind}
     for name, value in _without_steering(kind, row).items():
         if isinstance(value, float) and math.isinf(value):
@@ -116,33 +116,33 @@ def written(kind: str, row: Row) -> Row:
 
 
 def conversations(lines: Iterable[object], columns: Shape) -> Iterator[list[Line]]:
-    """The checked lines of one conversation at a time; raises UsageError at one that is not right."""
+    """Yield the validated lines per conversation; raise UsageError at an invalid one."""
     group: list[Line] = []
-    known: set[tuple[str, str]] = set()
+    owners: set[tuple[str, str]] = set()
     current: str | None = None
     number = 0
     for number, line in enumerate(lines, 1):
         if number == 1:
             _check_header(line)
             continue
-        one = _checked(number, line, columns)
-        if one.kind == "session" and one.row["conversation_id"] != current:
+        checked = _checked(number, line, columns)
+        if checked.kind == "session" and checked.row["conversation_id"] != current:
             if group:
                 yield group
-            group, known, current = [], set(), one.row["conversation_id"]
-        _check_place(one, known)
-        group.append(one)
+            group, owners, current = [], set(), checked.row["conversation_id"]
+        _check_place(checked, owners)
+        group.append(checked)
     if not number:
-        raise _no_export("There is nothing in it")
+        raise _no_export("It is empty")
     if group:
         yield group
 
 
 def _check_header(line: object) -> None:
-    said = cast("Row", line) if isinstance(line, dict) else {}
-    version = said.get("version")
-    if said.get("type") != FORMAT or type(version) is not int or version < 1:
-        raise _no_export("Its first line does not say so")
+    data = cast("Row", line) if isinstance(line, dict) else {}
+    version = data.get("version")
+    if data.get("type") != FORMAT or type(version) is not int or version < 1:
+        raise _no_export("Its first line is not the header of an export")
     if version > VERSION:
         raise UsageError("The export was made by a newer Hermes.", fix="Upgrade Hermes.")
 
@@ -153,26 +153,26 @@ def _no_export(why: str) -> UsageError:
     )
 
 
-def _check_place(line: Line, known: set[tuple[str, str]]) -> None:
-    """Every line belongs to one before it in its own conversation, never to what is here already."""
+def _check_place(line: Line, owners: set[tuple[str, str]]) -> None:
+    """Raise UsageError unless a line refers to an earlier one of its conversation."""
     if line.kind in ("session", "turn"):
-        known.add((line.kind, line.row["id"]))
+        owners.add((line.kind, line.row["id"]))
     if line.kind == "session":
         return
     column, owner = _BELONGS_TO[line.kind]
-    if (owner, line.row[column]) not in known:
+    if (owner, line.row[column]) not in owners:
         raise refusal(
-            line.number, f"this {line.kind} belongs to no {owner} of the conversation it stands in"
+            line.number, f"this {line.kind} does not belong to a {owner} of its conversation"
         )
 
 
 def _checked(number: int, line: object, columns: Shape) -> Line:
-    said = cast("Row", line) if isinstance(line, dict) else {}
-    kind = said.get("type")
+    data = cast("Row", line) if isinstance(line, dict) else {}
+    kind = data.get("type")
     if not isinstance(kind, str) or kind not in columns:
-        raise refusal(number, f"{_short(kind)} is no kind of line that an export has")
+        raise refusal(number, f"{_short(kind)} is not a kind of line of an export")
     row: Row = {}
-    for name, value in said.items():
+    for name, value in data.items():
         if name == "type" or value is None:
             continue
         column = columns[kind].get(name)
@@ -186,7 +186,7 @@ def _checked(number: int, line: object, columns: Shape) -> Line:
 
 
 def _fitted(number: int, kind: str, name: str, type_: str, value: object) -> object:
-    """The value as its column takes it."""
+    """Return a value converted to the type of its column."""
     if type_ == "REAL" and isinstance(value, str):
         value = _INFINITE.get(value, value)
     if type_ == "TEXT" and isinstance(value, str):
@@ -205,11 +205,11 @@ def _fitted(number: int, kind: str, name: str, type_: str, value: object) -> obj
 
 
 def _check_json(number: int, kind: str, name: str, value: str) -> None:
-    wanted = _JSON.get((kind, name))
-    if wanted is None:
+    expected_type = _JSON.get((kind, name))
+    if expected_type is None:
         return
     try:
-        is_right = isinstance(decode(value), wanted)
+        is_right = isinstance(decode(value), expected_type)
     except (ValueError, RecursionError):
         is_right = False
     if not is_right:

@@ -1,7 +1,7 @@
-"""Full-text search: what a person types, turned into a query that cannot be wrong.
+"""Search messages: turn any text that a person types into a valid query and run it.
 
-Words first; when no message has them, fragments (trigrams), so that part of a name or of a line of
-code is found too. The index is joined with the store, which decides whether a message may be shown.
+Words are searched first; without a hit, fragments (trigrams), so that part of a name or of a line of
+code is found too. The index is joined with the store, which decides whether a message is visible.
 """
 
 import re
@@ -20,17 +20,17 @@ from hermes_state.ledger.records import IS_OUT_OF_ORDER
 from hermes_state.ledger.scope import condition
 from hermes_state.values import Row, Scope, Sort
 
-MOST_CHARACTERS = 2048
-"""Of a query; the rest is not read."""
+MAX_CHARACTERS = 2048
+"""Characters of a query; the rest is ignored."""
 
 _SNIPPET = 160
 
 _TERM = re.compile(r'(-?)"([^"]*)"(\*?)|(\S+)')
 _WORD = re.compile(r"\w+")
 _PUNCTUATED = re.compile(r"\w+(?:[^\w\s]+\w+)+")
-"""Words with punctuation between them. The index has the words alone."""
+"""Words with punctuation between them; the index contains only the words."""
 _EXCLUDED = re.compile(r"-(?![A-Za-z0-9]$)[@#.]?\w")
-"""What a minus makes an exclusion: a word. `->next` and the option `-m` are text of their own."""
+"""A minus excludes a word. `->next` and the option `-m` are ordinary text."""
 
 
 _ORDERS: dict[Sort, str] = {
@@ -38,26 +38,26 @@ _ORDERS: dict[Sort, str] = {
     "oldest": "{table}.rowid",
     "relevance": "{table}.rank",
 }
-"""The first two come out of the index as they are; relevance has to look at every match."""
+"""The first two are index order; relevance must rank every match."""
 
 _BY_TIME: dict[Sort, str] = {
     "newest": "m.timestamp DESC, m.id DESC",
     "oldest": "m.timestamp, m.id",
     "relevance": "{table}.rank",
 }
-"""The same in a store with imports, where what came last may have been said long ago."""
+"""The orders for a store with imports, where ids are not in the order of times."""
 
 
 class Term(NamedTuple):
-    """One thing a message must have, or must not."""
+    """A text that a message must contain, or must not."""
 
     text: str
     negated: bool = False
     prefix: bool = False
 
 
-class Wanted(NamedTuple):
-    """Which messages may be shown."""
+class MessageFilter(NamedTuple):
+    """Selects the messages to search."""
 
     role: str | Collection[str] | None = None
     source: str | None = None
@@ -67,12 +67,12 @@ class Wanted(NamedTuple):
     session_id: str | None = None
     include_inactive: bool = False
     scope: Scope | None = None
-    once_a_conversation: bool = False
-    """Only the first find of each conversation; a branch counts as one, with its copies."""
+    once_per_conversation: bool = False
+    """Only the first hit per conversation; a branch is a conversation of its own."""
 
 
 def parse(query: str) -> list[list[Term]]:
-    """Alternatives (OR) of terms that belong together; any text is a query, also a wrong one."""
+    """Parse a query into alternatives (OR) of terms (AND); any text is valid."""
     groups: list[list[Term]] = [[]]
     for term, operator in _terms(query):
         if operator == "OR":
@@ -80,11 +80,11 @@ def parse(query: str) -> list[list[Term]]:
         elif not operator:
             groups[-1].append(term)
     groups = [group for group in groups if any(not term.negated for term in group)]
-    return groups or as_it_stands(query)
+    return groups or parse_literally(query)
 
 
-def as_it_stands(query: str) -> list[list[Term]]:
-    """The same text where `-`, AND, OR and NOT mean nothing but themselves."""
+def parse_literally(query: str) -> list[list[Term]]:
+    """Parse a query with `-`, AND, OR and NOT as ordinary text."""
     literal = [
         Term("-" * term.negated + term.text, prefix=term.prefix)
         for term, _operator in _terms(query)
@@ -93,9 +93,9 @@ def as_it_stands(query: str) -> list[list[Term]]:
 
 
 def _terms(query: str) -> Iterator[tuple[Term, str]]:
-    """What stands between the blanks, and the operator that it may be."""
-    # Half characters cannot be sent to SQLite, and a NUL would end the query in the middle.
-    query = without_surrogates(query[:MOST_CHARACTERS]).replace("\0", " ")
+    """Yield the terms between spaces, each with the operator that it may be."""
+    # SQLite takes no lone surrogates, and a NUL would end the query.
+    query = without_surrogates(query[:MAX_CHARACTERS]).replace("\0", " ")
     for minus, phrase, star, word in _TERM.findall(query):
         term = _term(word) if word else Term(phrase, bool(minus), bool(star))
         if term.text.strip():
@@ -109,28 +109,28 @@ def _term(word: str) -> Term:
     return Term((text[:-1] if prefix else text).replace('"', ""), negated, prefix)
 
 
-class _Reading(NamedTuple):
-    """What a query means; kept, because people page through hits and ask again."""
+class _ParsedQuery(NamedTuple):
+    """A parsed query; cached, because people page through hits."""
 
     groups: list[list[Term]]
     words: str
     fragments: str
     needle: "Needle"
     punctuated: list[list[str]]
-    """For each alternative, what must stand there letter by letter: words joined by punctuation."""
-    literally: "_Reading | None" = None
-    """The same query with every minus as text, where one of them is read as an exclusion."""
+    """For each alternative, the words with punctuation that a hit must contain literally."""
+    literally: "_ParsedQuery | None" = None
+    """The query with every minus as text, if one of them is an exclusion."""
 
 
 @lru_cache(maxsize=128)
-def _read(query: str) -> _Reading:
-    reading = _meaning(parse(query))
-    if any(term.negated for group in reading.groups for term in group):
-        return reading._replace(literally=_meaning(as_it_stands(query)))
-    return reading
+def _parse_cached(query: str) -> _ParsedQuery:
+    parsed = _compile(parse(query))
+    if any(term.negated for group in parsed.groups for term in group):
+        return parsed._replace(literally=_compile(parse_literally(query)))
+    return parsed
 
 
-def _meaning(groups: list[list[Term]]) -> _Reading:
+def _compile(groups: list[list[Term]]) -> _ParsedQuery:
     needles = [term.text for group in groups for term in group if not term.negated]
     punctuated = [
         [
@@ -140,34 +140,34 @@ def _meaning(groups: list[list[Term]]) -> _Reading:
         ]
         for group in groups
     ]
-    return _Reading(groups, _words(groups), _fragments(groups), Needle(needles), punctuated)
+    return _ParsedQuery(groups, _words(groups), _fragments(groups), Needle(needles), punctuated)
 
 
-def _has_any(text: str, alternatives: list[list[str]]) -> bool:
+def _contains_any(text: str, alternatives: list[list[str]]) -> bool:
     folded = _folded(text)
-    return any(all(one in folded for one in alternative) for alternative in alternatives)
+    return any(all(word in folded for word in alternative) for alternative in alternatives)
 
 
 def find(
     index: SearchIndex,
     query: str,
-    wanted: Wanted,
+    filters: MessageFilter,
     *,
     limit: int = 20,
     offset: int = 0,
     sort: Sort = "newest",
 ) -> list[Row]:
-    """Messages that fit, each once, with a snippet around what was found."""
-    reading = _read(query[:MOST_CHARACTERS])
-    if not reading.groups or limit <= 0:
+    """Return matching messages, each once, with a snippet."""
+    parsed = _parse_cached(query[:MAX_CHARACTERS])
+    if not parsed.groups or limit <= 0:
         return []
-    question = _Question(reading, wanted, sort, offset + limit)
-    hits = index.ask(question.words_at_once) or index.ask_up_to_date(question.words_or_fragments)
+    search = _Query(parsed, filters, sort, offset + limit)
+    hits = index.ask(search.words_at_once) or index.ask_up_to_date(search.words_or_fragments)
     return hits[offset:]
 
 
 def _words(groups: list[list[Term]]) -> str:
-    """The query for the word index: everything quoted, so that nothing in it is syntax."""
+    """Return the query for the word index with everything quoted, so that nothing is syntax."""
     return " OR ".join(filter(None, (_all_of(group, _word_term) for group in groups)))
 
 
@@ -190,7 +190,7 @@ def _word_term(term: Term) -> str:
         return ""
     pairs = text.split()
     if text != term.text and len(pairs) > 1 and len(pairs[-1]) == 1:
-        pairs.pop()  # the lone last character is there for queries of one character
+        pairs.pop()  # the last single character is for queries of one character
     alone = text != term.text and len(pairs) == 1 and len(pairs[0]) == 1
     return f'"{" ".join(pairs)}"' + ("*" if term.prefix or alone else "")
 
@@ -205,7 +205,7 @@ _TITLE = (
     "iif(s.is_tip, s.title, (SELECT tip.title FROM main.sessions AS tip"
     " WHERE tip.conversation_id = s.conversation_id AND tip.is_tip = 1))"
 )
-"""The title of a conversation is at its tip."""
+"""SQL: the title of a conversation, which its tip has."""
 
 
 @lru_cache(maxsize=64)
@@ -222,42 +222,43 @@ def _sql(table: str, terms: str, order: str) -> str:
 
 
 _NOTHING = '""'
-"""A query that nothing fits."""
+"""A query without matches."""
 
 
-class _Question:
-    """A query on the index, joined with the messages it is about."""
+class _Query:
+    """Runs a query on the index, joined with the messages."""
 
-    def __init__(self, reading: _Reading, wanted: Wanted, sort: Sort, count: int) -> None:
-        self._reading = reading
+    def __init__(
+        self, parsed: _ParsedQuery, filters: MessageFilter, sort: Sort, count: int
+    ) -> None:
+        self._parsed = parsed
         self._is_loose = False
-        self._wanted = wanted
+        self._filters = filters
         self._sort: Sort = sort
         self._count = count
 
     def words_at_once(self, conn: apsw.Connection) -> list[Row]:
-        """Messages with the words; none when the index is behind, which the same query finds out."""
-        return self._ask(conn, "words", self._reading.words, self._sort, unless_behind=True)
+        """Return messages with the words; none when the index is behind, which the query checks."""
+        return self._ask(conn, "words", self._parsed.words, self._sort, unless_behind=True)
 
     def words_or_fragments(self, conn: apsw.Connection) -> list[Row]:
-        """Messages with the words; if there are none, with the fragments, whatever is between words.
+        """Return messages with the words, else the fragments, else with any punctuation between.
 
-        If there are none either without what a minus excludes, messages that have it, minus and all:
-        it was the option of a command.
+        Without a hit, a minus is searched as text: it may be an option of a command.
         """
-        if hits := self._ask(conn, "words", self._reading.words, self._sort):
+        if hits := self._ask(conn, "words", self._parsed.words, self._sort):
             return hits
         sort = "newest" if self._sort == "relevance" else self._sort
-        if hits := self._ask(conn, "trigrams", self._reading.fragments, sort):
+        if hits := self._ask(conn, "trigrams", self._parsed.fragments, sort):
             return hits
-        if any(self._reading.punctuated):
+        if any(self._parsed.punctuated):
             self._is_loose = True
-            if hits := self._ask(conn, "words", self._reading.words, self._sort):
+            if hits := self._ask(conn, "words", self._parsed.words, self._sort):
                 return hits
-        if self._reading.literally is None:
+        if self._parsed.literally is None:
             return []
-        literally = _Question(self._reading.literally, self._wanted, sort, self._count)
-        return literally._ask(conn, "trigrams", self._reading.literally.fragments, sort)
+        literally = _Query(self._parsed.literally, self._filters, sort, self._count)
+        return literally._ask(conn, "trigrams", self._parsed.literally.fragments, sort)
 
     def _ask(
         self,
@@ -269,15 +270,15 @@ class _Question:
         *,
         unless_behind: bool = False,
     ) -> list[Row]:
-        """Hits in order, until there are enough."""
+        """Return enough hits, in order."""
         if not expression:
             return []
-        terms, bindings = _conditions(conn, self._wanted)
+        terms, bindings = _conditions(conn, self._filters)
         sql = _sql(table, terms, order or _ORDERS[sort])
         hits: dict[int | str, Row] = {}
         size, offset = self._count, 0
         while len(hits) < self._count:
-            # Numbers, not parameters: SQLite plans a query anew when its LIMIT is bound.
+            # Literals, not parameters: SQLite plans a query again when its LIMIT is bound.
             limited = f"{sql} LIMIT {size} OFFSET {offset}"
             page = conn.execute(limited, (unless_behind, expression, *bindings)).fetchall()
             if not order and page and page[0][-1]:
@@ -288,17 +289,17 @@ class _Question:
             self._add(hits, page, table)
             if len(page) < size:
                 break
-            unless_behind = False  # what is stored from now on need not be found
+            unless_behind = False  # later messages need not be found
             offset += size
             size *= 4
         return list(hits.values())[: self._count]
 
     def _add(self, hits: dict[int | str, Row], page: list[tuple[Any, ...]], table: str) -> None:
-        """Take what really fits, by the id of the original: a copy is not a second find."""
-        by_conversation = self._wanted.once_a_conversation
-        groups, needle = self._reading.groups, self._reading.needle
+        """Add the rows that really match, once per original message."""
+        by_conversation = self._filters.once_per_conversation
+        groups, needle = self._parsed.groups, self._parsed.needle
         fragments = table == "trigrams"
-        is_exact = not fragments and not self._is_loose and any(self._reading.punctuated)
+        is_exact = not fragments and not self._is_loose and any(self._parsed.punctuated)
         for (
             id_, session_id, conversation_id, role, tool_name, timestamp, source, model, title,
             started_at, original, content, parts, calls, _is_out_of_order,
@@ -309,9 +310,9 @@ class _Question:
             is_plain = content and calls is None and tool_name is None
             text = content if is_plain else searchable(content, parts, calls, tool_name)
             if fragments and not _contains(text, groups):
-                continue  # it has the trigrams, but not next to each other
-            if is_exact and not _has_any(text, self._reading.punctuated):
-                continue  # it has the words, but something else between them
+                continue  # has the trigrams, but not adjacent
+            if is_exact and not _contains_any(text, self._parsed.punctuated):
+                continue  # has the words, but other punctuation
             hits[key] = {
                 "id": id_,
                 "session_id": session_id,
@@ -327,44 +328,44 @@ class _Question:
             }
 
 
-def _conditions(conn: apsw.Connection, wanted: Wanted) -> tuple[str, list[Any]]:
-    # What an undone compaction carried over is in the conversation where it was said.
+def _conditions(conn: apsw.Connection, filters: MessageFilter) -> tuple[str, list[Any]]:
+    # Copies of an undone compaction are excluded; their originals are found.
     terms = "m.kind <> 'summary' AND (m.kind <> 'copy' OR s.relation IS NOT 'undone')"
     bindings = list[Any]()
-    if not wanted.include_inactive:
+    if not filters.include_inactive:
         terms += f" AND {messages.IS_VISIBLE.format(table='m.')}"
-    if wanted.role:
-        roles = (wanted.role,) if isinstance(wanted.role, str) else wanted.role
-        terms += f" AND m.role IN ({_places(roles)})"
+    if filters.role:
+        roles = (filters.role,) if isinstance(filters.role, str) else filters.role
+        terms += f" AND m.role IN ({_placeholders(roles)})"
         bindings += roles
-    if wanted.source:
+    if filters.source:
         terms += " AND s.source = ?"
-        bindings.append(wanted.source)
-    if wanted.exclude_sources:
-        terms += f" AND s.source NOT IN ({_places(wanted.exclude_sources)})"
-        bindings += wanted.exclude_sources
-    if wanted.since is not None:
+        bindings.append(filters.source)
+    if filters.exclude_sources:
+        terms += f" AND s.source NOT IN ({_placeholders(filters.exclude_sources)})"
+        bindings += filters.exclude_sources
+    if filters.since is not None:
         terms += " AND m.timestamp >= ?"
-        bindings.append(wanted.since)
-    if wanted.until is not None:
+        bindings.append(filters.since)
+    if filters.until is not None:
         terms += " AND m.timestamp < ?"
-        bindings.append(wanted.until)
-    if wanted.session_id is not None:
+        bindings.append(filters.until)
+    if filters.session_id is not None:
         terms += " AND s.conversation_id = ?"
-        bindings.append(lineage.root(SqliteTx(conn), wanted.session_id))
-    if wanted.scope is not None:
-        whose, values = condition(wanted.scope, "s")
+        bindings.append(lineage.root(SqliteTx(conn), filters.session_id))
+    if filters.scope is not None:
+        whose, values = condition(filters.scope, "s")
         terms += f" AND {whose}"
         bindings += values
     return terms, bindings
 
 
-def _places(values: Collection[str]) -> str:
+def _placeholders(values: Collection[str]) -> str:
     return ", ".join("?" * len(values))
 
 
 def _contains(text: str, groups: list[list[Term]]) -> bool:
-    """Whether a candidate really has the fragments: the index knows only that their trigrams occur."""
+    """Return whether a text contains the fragments; the index matches only their trigrams."""
     folded = _folded(text)
     return any(
         all((_folded(term.text) in folded) is not term.negated for term in group)
@@ -373,7 +374,7 @@ def _contains(text: str, groups: list[list[Term]]) -> bool:
 
 
 class Needle:
-    """What was asked for, wherever and in whichever case it stands in a text."""
+    """Finds and marks the searched terms in a text, ignoring case."""
 
     def __init__(self, texts: list[str]) -> None:
         longest_first = "|".join(map(re.escape, sorted(set(texts), key=len, reverse=True)))
@@ -385,7 +386,7 @@ class Needle:
         self._texts = texts
 
     def first(self, text: str) -> int:
-        """Where it stands first; -1 when it does not."""
+        """Return the position of the first match, or -1."""
         if self._word and text.isascii():
             at = text.lower().find(self._lower)
         else:
@@ -394,7 +395,7 @@ class Needle:
         return at if at >= 0 else next((begin for begin, _end in self._as_words(text)), -1)
 
     def mark(self, text: str) -> str:
-        """The text with every find marked."""
+        """Return the text with every match marked."""
         word = self._word
         if word and text.isascii() and 0 < text.count(word) == text.lower().count(self._lower):
             return text.replace(word, self._marked)
@@ -407,7 +408,7 @@ class Needle:
         return text
 
     def _as_words(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where it stands as the index has it: words without accents, whatever is between them."""
+        """Yield matches as the index finds them: words without accents or punctuation."""
         return (match.span() for match in self._words.finditer(_without_accents(text)))
 
     @cached_property
@@ -418,7 +419,7 @@ class Needle:
 
 
 def _with_marks(word: str) -> str:
-    """A pattern for a word whose accents may stand as characters of their own."""
+    """Return a pattern for a word that allows combining accents."""
     return "".join(re.escape(letter) + "[\u0300-\u036f]*" for letter in word)
 
 
@@ -427,13 +428,13 @@ def _folded(text: str) -> str:
 
 
 def _without_accents(text: str) -> str:
-    """The same text, as long as before, with plain letters."""
+    """Return the text without accents, at the same length."""
     return text if text.isascii() else text.translate(_plain_letters())
 
 
 @cache
 def _plain_letters() -> dict[int, str]:
-    """What is left of a letter without its accents, for those that have some."""
+    """Map accented letters to plain ones."""
     apart = {code: unicodedata.normalize("NFD", chr(code)) for code in range(0xC0, 0x2000)}
     return {
         code: letter[0]
@@ -447,7 +448,7 @@ def _marked(match: re.Match[str]) -> str:
 
 
 def snippet(text: str, needle: Needle) -> str:
-    """One line of the text around the first thing found, with every find marked."""
+    """Return one line of text around the first match, with every match marked."""
     if len(text) <= _SNIPPET:
         return _one_line(needle.mark(text))
     begin = max(0, needle.first(text) - _SNIPPET // 3)
@@ -457,6 +458,6 @@ def snippet(text: str, needle: Needle) -> str:
 
 
 def _one_line(text: str) -> str:
-    if text.isprintable() and "  " not in text:  # the only white space in it are single blanks
+    if text.isprintable() and "  " not in text:  # only single spaces
         return text.strip()
     return one_line(text)

@@ -1,11 +1,11 @@
-"""The door to a store: a write or a read is a function of a transaction, whichever engine runs it.
+"""Define the interface of a store: writes and reads are functions of a transaction.
 
     store.write(turns.accept, session_id, message, inbound=inbound)
     store.read(messages.as_conversation, session_id)
     store.within(conversation_id).write(turns.finish, turn_id, "answered", message=answer)
 
-A function may be run a second time when its transaction had to be given up, so it must do nothing but
-talk to the transaction. Functions compose: one calls another with the same transaction.
+A function may run twice when its transaction had to be rolled back, so it must have no other effects.
+Functions compose: one calls another with the same transaction.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,28 +24,28 @@ class Tx(Protocol):
 
     @property
     def now(self) -> float:
-        """The time of this transaction; the server's where there is one."""
+        """Return the time of this transaction, on the clock of the server if there is one."""
         ...
 
     @property
     def rejections(self) -> tuple[type[Exception], ...]:
-        """The exceptions which say that a row is wrong, not the disk or the store."""
+        """Return the exceptions that mean an invalid row, not a failure of the store."""
         ...
 
     def value(self, sql: str, *values: Any) -> Any:  # noqa: ANN401 -- any column
-        """The first column of the first row; None when there is no row."""
+        """Return the first column of the first row, or None."""
         ...
 
     def row(self, sql: str, *values: Any) -> Row | None:  # noqa: ANN401 -- any column
-        """The first row by the names of its columns; None when there is none."""
+        """Return the first row as a dictionary, or None."""
         ...
 
     def rows(self, sql: str, *values: Any) -> list[Row]:  # noqa: ANN401 -- any column
-        """All rows by the names of their columns."""
+        """Return all rows as dictionaries."""
         ...
 
     def tuples(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 -- any column
-        """All rows as tuples."""
+        """Return all rows as tuples."""
         ...
 
     def run(self, sql: str, *values: Any) -> int:  # noqa: ANN401 -- any column
@@ -53,19 +53,19 @@ class Tx(Protocol):
         ...
 
     def among(self, column: str, mark: str = "?") -> str:
-        """The condition that a column is one of the values that `many` gives for `mark`."""
+        """Return the condition that a column is one of the values bound by `many`."""
         ...
 
     def many(self, values: Iterable[str | int]) -> Any:  # noqa: ANN401 -- what the driver takes
-        """Several values as the one parameter that `among` asks for."""
+        """Return several values as the one parameter of `among`."""
         ...
 
     def lock(self, *keys: str) -> None:
-        """Keep other transactions off these keys until this one ends."""
+        """Hold advisory locks on these keys until the transaction ends."""
         ...
 
     def savepoint(self) -> AbstractContextManager[object]:
-        """A part of the transaction that is undone alone when it raises."""
+        """Return a context manager that rolls back its block alone when it raises."""
         ...
 
 
@@ -85,15 +85,15 @@ class Store(Transactional, Protocol):
     """A durable store."""
 
     def within(self, conversation_id: str) -> Transactional:
-        """Declare writes to be about one conversation: those about others may run beside them."""
+        """Declare that writes concern one conversation, so that others may run concurrently."""
         ...
 
-    # Pinned: programs that bring a store of their own count on these two being called.
+    # Pinned: programs with their own store rely on these two calls.
     def end_session(self, session_id: str, end_reason: str) -> None: ...
     def set_session_title(self, session_id: str, title: str | None) -> bool: ...
 
     def check_file(self) -> None:
-        """Raise StoreGoneError when what was opened is not there any more."""
+        """Raise StoreGoneError when the opened store was removed or replaced."""
         ...
 
     def search_messages(
@@ -103,24 +103,24 @@ class Store(Transactional, Protocol):
         limit: int = 20,
         offset: int = 0,
         sort: Sort = "newest",
-        **filters: Any,  # noqa: ANN401 -- fields of Wanted
+        **filters: Any,  # noqa: ANN401 -- fields of MessageFilter
     ) -> list[Row]:
-        """Find messages by the words a person typed; engines index text each in their own way."""
+        """Find messages that match a query; each engine has its own index."""
         ...
 
     def close(self) -> None:
-        """Finish what waits and close the files or connections."""
+        """Finish waiting writes and close files and connections."""
         ...
 
 
 def one_statement(fn: F) -> F:
-    """Mark a function that runs a single statement: reading it needs no snapshot besides its own."""
+    """Mark a function that runs a single statement and so needs no transaction to read."""
     fn.__dict__["is_one_statement"] = True
     return fn
 
 
 def is_one_statement(fn: Callable[..., object]) -> bool:
-    """Tell whether a function is marked so."""
+    """Return whether a function is marked so."""
     return getattr(fn, "is_one_statement", False)
 
 
@@ -131,5 +131,5 @@ def deferrable(fn: F) -> F:
 
 
 def is_deferrable(fn: Callable[..., object]) -> bool:
-    """Tell whether a function is marked so."""
+    """Return whether a function is marked so."""
     return getattr(fn, "is_deferrable", False)

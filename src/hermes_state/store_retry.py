@@ -1,4 +1,4 @@
-"""Waiting until the store can be written again: one definition of how long, and for which errors."""
+"""Retry writes until the store can be written again."""
 
 import logging
 from collections.abc import Callable
@@ -15,15 +15,15 @@ MAX_PAUSE_S = 30.0
 
 
 class StoreRetry:
-    """The pauses between attempts at something that the store refuses for now."""
+    """Computes the pauses between attempts at a write."""
 
     def __init__(self, subject: str) -> None:
-        """`subject` is what the log calls it."""
+        """`subject` names the write in the log."""
         self._subject = subject
         self._pause_s = FIRST_PAUSE_S
 
     def pause_after(self, error: StoreError) -> float:
-        """Log a refusal and return for how many seconds to wait, longer each time."""
+        """Log a failure and return the seconds to wait, longer each time."""
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, MAX_PAUSE_S)
         logger.warning("%s is tried again in %g s: %s", self._subject, pause_s, error)
         return pause_s

@@ -1,11 +1,11 @@
-"""Export and import as JSON Lines: conversations as they are, every row that belongs to them.
+"""Export and import conversations as JSON Lines, with every row that belongs to them.
 
-The first line says what the file is. Then, conversation by conversation, parents before branches:
-sessions, messages, turns, effects, usage, partials. Message ids are numbered anew in the file, so an
-export of an import is the same file.
+The first line is a header. Then follow, per conversation and parents before branches: sessions,
+messages, turns, effects, usage, partials. Message ids are renumbered in the file, so exporting an import
+yields the same file.
 
-A conversation is taken as a whole or not at all, each in a transaction of its own: when a line is not
-right, the conversations before it are here, and its own and those after it are not.
+Each conversation is imported in its own transaction: an invalid line rejects its conversation and all
+later ones.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from hermes_state.store import Tx
 from hermes_state.values import Row
 
 NOT_OVER = "it was not over when it was exported"
-"""Why a turn ends with its import: who exported it may still run it, and two must not."""
+"""The reason of open turns that an import ends: the exporting store may still run them."""
 
 _QUERIES = {
     "session": "SELECT * FROM sessions WHERE conversation_id = ?1 ORDER BY depth, started_at, id",
@@ -53,11 +53,11 @@ _COUNTERS = (
     "last_active_at",
 )
 _FOLLOWING = ("preview", "model")
-"""Columns of a session that the database fills as rows come in; both are set to what they were."""
+"""Columns of a session that triggers fill; an import restores their exported values."""
 
 
 class Report(NamedTuple):
-    """What an import took and what it left; sessions by their ids."""
+    """The result of an import, with session ids."""
 
     imported: list[str]
     skipped: list[str]
@@ -65,17 +65,17 @@ class Report(NamedTuple):
     retitled: dict[str, str]
     messages: int
     interrupted: list[str]
-    """Those with a turn that was not over when they were exported; here it is."""
+    """Sessions with a turn that was open at export and is ended here."""
     recounted: list[str]
-    """Those that did not have as many messages as they said."""
+    """Sessions whose message count was wrong."""
 
 
 def export_lines(database: Database, session_ids: Iterable[str] | None = None) -> Iterator[Row]:
-    """The lines of an export: of the conversations of these sessions, or of all."""
+    """Yield the lines of an export of some sessions' conversations, or of all."""
     yield {"type": export.FORMAT, "version": export.VERSION}
-    wanted = None if session_ids is None else list(session_ids)
+    wanted_title = None if session_ids is None else list(session_ids)
     numbers: dict[int, int] = {}
-    for conversation in database.read(_conversations, wanted):
+    for conversation in database.read(_conversations, wanted_title):
         yield from database.read(_lines, conversation, numbers)
 
 
@@ -96,7 +96,7 @@ def _conversations(tx: Tx, session_ids: list[str] | None) -> list[str]:
 
 
 def _parents_first(parents: dict[str, str | None]) -> list[str]:
-    """What a branch came from goes before it, also when the clock went back in between."""
+    """Order conversations so that parents precede their branches, whatever their times."""
     ordered: dict[str, None] = {}
     for conversation in parents:
         line: list[str] = []
@@ -113,7 +113,7 @@ def _lines(tx: Tx, conversation_id: str, numbers: dict[int, int]) -> list[Row]:
     for kind, query in _QUERIES.items():
         for row in tx.rows(query, conversation_id):
             if kind == "message":
-                # Also what was deleted since has a number, or two copies of it would be two things.
+                # Deleted originals get a number too, so that their copies stay copies of one message.
                 for id_ in (row["origin_id"], row["answers"], row["id"]):
                     if id_ is not None:
                         numbers.setdefault(id_, len(numbers) + 1)
@@ -129,9 +129,9 @@ def import_lines(
     lines: Iterable[object],
     progress: Callable[[int], None] = lambda _lines: None,
 ) -> Report:
-    """Take in an export; each conversation is one transaction, and one that is here is left alone.
+    """Import an export, one transaction per conversation; skip conversations that exist already.
 
-    Raises UsageError at the first line that is not right; the conversations before it are taken.
+    Raises UsageError at the first invalid line; the conversations before it stay imported.
     """
     columns = database.read(export.shape)
     done: list[Report] = []
@@ -146,22 +146,22 @@ def import_lines(
 
 def _together(reports: list[Report]) -> Report:
     return Report(
-        imported=[id_ for one in reports for id_ in one.imported],
-        skipped=[id_ for one in reports for id_ in one.skipped],
-        detached=[id_ for one in reports for id_ in one.detached],
-        retitled={id_: title for one in reports for id_, title in one.retitled.items()},
-        messages=sum(one.messages for one in reports),
-        interrupted=[id_ for one in reports for id_ in one.interrupted],
-        recounted=[id_ for one in reports for id_ in one.recounted],
+        imported=[id_ for report in reports for id_ in report.imported],
+        skipped=[id_ for report in reports for id_ in report.skipped],
+        detached=[id_ for report in reports for id_ in report.detached],
+        retitled={id_: title for report in reports for id_, title in report.retitled.items()},
+        messages=sum(report.messages for report in reports),
+        interrupted=[id_ for report in reports for id_ in report.interrupted],
+        recounted=[id_ for report in reports for id_ in report.recounted],
     )
 
 
 def _take(tx: Tx, lines: list[Line], numbers: Mapping[int, int]) -> tuple[Report, dict[int, int]]:
-    return _Taking(tx, numbers).take(lines)
+    return _ConversationImport(tx, numbers).take(lines)
 
 
-class _Taking:
-    """One conversation on its way in; the numbers in the file become ids of this store."""
+class _ConversationImport:
+    """Imports one conversation, mapping message numbers in the file to ids of this store."""
 
     def __init__(self, tx: Tx, numbers: Mapping[int, int]) -> None:
         self._tx = tx
@@ -173,7 +173,7 @@ class _Taking:
         self._report = Report([], [], [], {}, 0, [], [])
 
     def take(self, lines: list[Line]) -> tuple[Report, dict[int, int]]:
-        """Write it all; says what became of it, and the ids its messages got."""
+        """Write the conversation; return the report and the ids of its messages."""
         own = {line.row["id"]: line for line in lines if line.kind == "session"}
         if self._is_here(lines[0].row["conversation_id"], own):
             return self._report._replace(skipped=list(own)), {}
@@ -222,22 +222,22 @@ class _Taking:
                 self._insert(line.kind, row)
 
     def _write_session(self, row: Row) -> None:
-        """Detach it from a parent that is not here, and number a title that its owner has already."""
+        """Insert a session: detach it from a missing parent and number a title that exists."""
         parent = row.get("parent_session_id")
         if parent is not None and not sessions.exists(self._tx, parent):
             del row["parent_session_id"]
             row.pop("relation", None)
             self._report.detached.append(row["id"])
-        wanted = row.pop("title", None)
+        wanted_title = row.pop("title", None)
         self._insert("session", row)
-        title = titles.valid_title(self._tx, row["id"], wanted)
+        title = titles.valid_title(self._tx, row["id"], wanted_title)
         if title is not None:
             sessions.change(self._tx, row["id"], title=title)
-        if title != wanted:
+        if title != wanted_title:
             self._report.retitled[row["id"]] = title or ""
 
     def _write_message(self, row: Row) -> None:
-        """Ids grow with the lines, and one that a deleted message had is set aside for good."""
+        """Insert a message under the next id; reserve an id for each deleted original."""
         for column in ("origin_id", "answers"):
             number = row.get(column)
             if number is not None:
@@ -254,12 +254,12 @@ class _Taking:
         return self._ids.get(number, self._before.get(number))
 
     def _write_with_states(self, line: Line, row: Row) -> None:
-        """Lead a turn or an effect from its first state to the one it had: no other way is legal."""
+        """Insert a turn or effect in its first state and move it to its last one."""
         for column in _MESSAGE_REFERENCES[line.kind]:
             if column in row:
                 row[column] = self._id_of(row[column])
                 if row[column] is None:
-                    raise export.refusal(line.number, f"its {column} is no message of the file")
+                    raise export.refusal(line.number, f"its {column} is not a message of the file")
         first, middle = _STATES[line.kind]
         state = row.get("state", first)
         later = {key: row.pop(key) for key in _LATER if key in row} if state != first else {}
@@ -283,10 +283,10 @@ class _Taking:
         )
 
     def _settle(self, line: Line, active: int) -> None:
-        """Set what the database counted to what it was; messages are counted as they are."""
+        """Restore the exported counters, except for the count of messages."""
         row = line.row
-        known = {name: row[name] for name in _COUNTERS if name in row}
-        sessions.change(self._tx, row["id"], **known, **{n: row.get(n) for n in _FOLLOWING})
+        counters = {name: row[name] for name in _COUNTERS if name in row}
+        sessions.change(self._tx, row["id"], **counters, **{n: row.get(n) for n in _FOLLOWING})
         self._tx.run(
             "UPDATE sessions SET message_count = (SELECT count(*) FROM messages"
             " WHERE session_id = ?1 AND active = 1) WHERE id = ?1",
@@ -296,7 +296,7 @@ class _Taking:
             self._report.recounted.append(row["id"])
 
     def _check_line_of_sessions(self, first: Line) -> None:
-        """A conversation is one line of continuations with one tip, all of it in this file."""
+        """Raise UsageError unless the sessions form one chain with one tip."""
         broken = self._tx.value(
             "SELECT (SELECT sum(is_tip) FROM sessions WHERE conversation_id = ?1) <> 1"
             " OR EXISTS (SELECT 1 FROM sessions WHERE conversation_id = ?1 AND is_tip = 0"
@@ -310,17 +310,17 @@ class _Taking:
         )
         if broken:
             raise export.refusal(
-                first.number, "the sessions of this conversation do not make one line with one end"
+                first.number, "the sessions of this conversation do not form one chain"
             )
 
 
 _STATES = {"turn": ("accepted", "running"), "effect": ("intended", "started")}
-"""Where each begins, and what it passes on its way to an end."""
+"""The first and the middle state of each kind."""
 _LATER = ("state", "started_at", "ended_at", "reason", "final_message_id", "result_message_id")
 
 
 def export_session(tx: Tx, session_id: str) -> dict[str, Any] | None:
-    """One session with its messages as a single dictionary, for programs."""
+    """Return a session with its messages as one dictionary, or None."""
     row = sessions.find(tx, session_id)
     if row is None:
         return None

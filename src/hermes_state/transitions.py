@@ -1,4 +1,4 @@
-"""The state machines of the store: the states of each kind of row, and the moves that are legal.
+"""Define the state machines of the store: the states of each kind of row and their legal moves.
 
 The database refuses every other move. Each engine generates its triggers from `MACHINES`.
 """
@@ -19,7 +19,7 @@ class TurnState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether the turn has no end yet."""
+        """Return whether the turn is open."""
         return self in (TurnState.ACCEPTED, TurnState.RUNNING)
 
 
@@ -34,12 +34,12 @@ class EffectState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """Whether the call has no end yet."""
+        """Return whether the call is open."""
         return self in (EffectState.INTENDED, EffectState.STARTED)
 
 
 class InboxOutcome(StrEnum):
-    """What an inbound message became; it has none until somebody decided."""
+    """The outcomes of an inbound message."""
 
     TURN = "turn"
     COMMAND = "command"
@@ -64,18 +64,18 @@ class QuestionState(StrEnum):
 
 
 class ReservationState(StrEnum):
-    """The states of what was set aside for a model call."""
+    """The states of a reservation."""
 
     OPEN = "open"
     SETTLED = "settled"
 
 
 class Machine(NamedTuple):
-    """The states of the rows of one table."""
+    """The state machine of one table."""
 
     table: str
     noun: str
-    """What a row is, in messages: "a turn"."""
+    """The name of a row in error messages, such as "a turn"."""
     states: type[StrEnum]
     column: str = "state"
     first: StrEnum | None = None
@@ -85,7 +85,7 @@ class Machine(NamedTuple):
     moves: Mapping[StrEnum, Sequence[StrEnum]] | None = None
     """The states that follow each state, where a row moves more than once."""
     moves_if: Mapping[tuple[StrEnum, StrEnum], str] = {}
-    """Moves that only rows with a certain column set to 1 may make."""
+    """Moves that are legal only for rows with a certain column set to 1."""
     freezes_row: bool = False
     """Whether no column changes any more once the row has left `open`."""
     rule: str = "move"
@@ -93,7 +93,7 @@ class Machine(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """A number that never gets smaller in a row."""
+    """A column whose number never decreases."""
 
     table: str
     column: str

@@ -1,4 +1,4 @@
-"""The values that the store takes and gives; no driver is imported here."""
+"""Define the values that the store takes and returns; imports no database driver."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -7,11 +7,11 @@ from hermes_core.errors import BudgetSpent
 from hermes_core.text import usd
 
 Row = dict[str, Any]
-"""A row as callers see it."""
+"""A row as a dictionary by column."""
 
 
 class NewMessage(NamedTuple):
-    """A message on its way into the store."""
+    """A message to be stored."""
 
     role: str
     content: Any = None
@@ -33,35 +33,35 @@ class NewMessage(NamedTuple):
 
 
 DELEGATE = "delegate"
-"""The source of sub-agents' sessions: nobody's conversation, told of by the one that sent them."""
+"""The source of the sessions of sub-agents, which are reported by their parents."""
 
 
 DIRECT = "dm"
-"""The type of a chat with one person; every other one has listeners."""
+"""The type of a chat with one person; in all others, several people read."""
 
 
 class Scope(NamedTuple):
-    """The conversations of one person, or of one place in a chat; without one, everything is seen."""
+    """Restricts queries to the conversations of one person or one chat."""
 
     source: str
-    """The platform that they are on."""
+    """The platform of the conversations."""
     user_id: str | None = None
-    """Whose they are; None: those that belong to nobody alone, as in a group that shares one."""
+    """The owner; None: conversations that a group shares."""
     chat_id: str | None = None
-    """The one chat that is looked at; None: every chat of the person."""
+    """The chat; None: every chat of the person."""
     thread_id: str | None = None
-    """The thread of that chat; None: outside of any."""
+    """The thread of that chat; None: outside of threads."""
     in_group: bool = False
-    """Whether a group looks: what was said there while it was a direct chat stays hidden."""
+    """Whether a group reads the result: messages from when it was a direct chat stay hidden."""
     with_local: bool = False
-    """Whether those of no messenger at all, the terminal's, are seen as well."""
+    """Whether conversations of the terminal are included."""
 
 
 DEFAULT_TTL_S = 60.0
 
 
 class Lease(NamedTuple):
-    """The right to run a conversation, until it expires or somebody with a newer token has it."""
+    """The right to run a conversation, until it expires or a process with a newer token holds it."""
 
     conversation_id: str
     holder: str
@@ -69,31 +69,31 @@ class Lease(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The way from a chat to its conversation, without the conversation."""
+    """The route of a chat, without its session."""
 
     session_key: str
     entry: str = "{}"
     scope: str = ""
     expired: bool = False
-    """Whether the conversation is over, as the chat was silent for too long."""
+    """Whether the conversation ended because the chat was idle for too long."""
 
 
 Outcome = Literal["turn", "command", "ignored"]
 
 
 class InboundMessage(NamedTuple):
-    """One message as a platform names it."""
+    """A message that a platform delivered."""
 
     platform: str
     chat_id: str
     message_id: str
     payload: str = "{}"
     session_key: str | None = None
-    """The key of the chat that it came from."""
+    """The key of its chat."""
     edits: str | None = None
-    """The message that this is a new version of."""
+    """The id of the message that this one replaces."""
     parts: Sequence[str] = ()
-    """The messages that it was put together from, if there were several."""
+    """The ids of the messages that it combines, if there are several."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -101,28 +101,28 @@ class InboundMessage(NamedTuple):
 
 
 class OutboundPart(NamedTuple):
-    """A part of a reply that the platform takes in one go."""
+    """A part of a reply, sent as one platform message."""
 
     platform: str
     chat_id: str
     content: str
     thread_id: str | None = None
     key: str | None = None
-    """Its name: a second piece of the same name is not put."""
+    """An idempotency key: a second part with the same key is not stored."""
     extra: str | None = None
-    """What goes along with the text, as JSON of the gateway's own."""
+    """Private JSON of the gateway."""
     question_id: str | None = None
-    """The question that it asks."""
+    """The question that it shows."""
     buttons: str | None = None
-    """The buttons below it, as JSON of the gateway's own."""
+    """The buttons below it, as private JSON of the gateway."""
     failure: str | None = None
-    """Why it is not to be sent: it is on record as failed from the beginning."""
+    """The reason not to send it: it is stored as failed."""
     is_sent: bool = False
-    """Whether it was said on the request itself: it is on record as sent from the beginning."""
+    """Whether it was sent in the response to a request: it is stored as sent."""
 
 
 class Call(NamedTuple):
-    """One tool call that a step of the model asks for."""
+    """A tool call in a step."""
 
     tool_call_id: str
     tool_name: str
@@ -131,7 +131,7 @@ class Call(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """How a call ended, and the message that tells the model."""
+    """The end of a tool call, with its result message."""
 
     effect_id: int
     state: Literal["done", "unknown", "cancelled"]
@@ -152,12 +152,12 @@ class Spent(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The most that may be used of one unit: in a turn, in a day (UTC) by all, or by one person."""
+    """The maximum use of one unit: per turn, per day (UTC) by all, or per day by one person."""
 
     unit: Literal["steps", "seconds", "tokens", "usd"]
     scope: Literal["turn", "day", "person"]
     most: float
-    """0 does not limit."""
+    """0 means no limit."""
 
     def __str__(self) -> str:
         if self.unit == "usd":
@@ -168,18 +168,18 @@ class Limit(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether turns beside this one may use it up, so that a call must be reserved first."""
+        """Return whether concurrent turns share it, so that a call must be reserved first."""
         return self.unit in ("tokens", "usd")
 
     def check(self, used: float, estimate: "Estimate", task: str) -> None:
-        """Raise BudgetSpent when a call would pass the limit."""
-        wanted = {
+        """Raise BudgetSpent when a call would exceed the limit."""
+        total = {
             "steps": used + (not task),
             "seconds": estimate.elapsed_s,
             "tokens": used + estimate.tokens,
             "usd": used + estimate.cost_usd,
         }[self.unit]
-        if wanted > self.most:
+        if total > self.most:
             raise BudgetSpent(f"the limit of {self} is reached")
 
 
@@ -188,40 +188,40 @@ class Limits(NamedTuple):
 
     all: tuple[Limit, ...] = ()
     person: str = ""
-    """Who pays, when it is not the owner of the machine."""
+    """The person who pays, if not the owner of the machine."""
 
     @classmethod
     def of(cls, *limits: Limit, person: str = "") -> "Limits":
-        """Return those of the limits that limit anything."""
+        """Return the limits that are not 0."""
         return cls(tuple(limit for limit in limits if limit.most), person)
 
     @property
     def need_reservations(self) -> bool:
-        """Whether a call may be one too many for what other turns spend meanwhile."""
+        """Return whether calls must be reserved because other turns share a limit."""
         return any(limit.is_shared for limit in self.all)
 
 
 class Estimate(NamedTuple):
-    """The most that one model call can take."""
+    """The maximum use of one model call."""
 
     tokens: int
     cost_usd: float
     elapsed_s: float
-    """Working time of the turn so far, over all attempts."""
+    """The working time of the turn so far, over all attempts."""
 
 
 class Reservation(NamedTuple):
-    """What was set aside for a call, or would have been if anything limited it."""
+    """The reservation of a call; without an id if no limit required one."""
 
     id: int | None
     elapsed_s: float = 0.0
     account: str | None = None
-    """The turn that pays, when it is another one."""
+    """The turn that pays, if it is another one."""
     person: str = ""
 
 
 class Receipt(NamedTuple):
-    """What a call did cost."""
+    """The actual cost of a call."""
 
     reservation: Reservation
     spent: Spent
@@ -232,11 +232,11 @@ Kind = Literal["approval", "clarify"]
 
 
 EVERYWHERE = ""
-"""The scope of a yes that holds for all conversations."""
+"""The scope of a grant for all conversations."""
 
 
 class Question(NamedTuple):
-    """A question on its way to a person."""
+    """A question to a person."""
 
     turn_id: str
     tool_call_id: str
@@ -251,7 +251,7 @@ Role = Literal["owner", "member", "guest"]
 
 
 class Person(NamedTuple):
-    """Somebody who was let in."""
+    """A person who was admitted."""
 
     platform: str
     user_id: str
@@ -263,7 +263,7 @@ class Person(NamedTuple):
 
 
 class Stranger(NamedTuple):
-    """Somebody who asks to be let in."""
+    """A person who asks to be admitted."""
 
     platform: str
     user_id: str
@@ -272,14 +272,14 @@ class Stranger(NamedTuple):
 
 
 class Redeemed(NamedTuple):
-    """What came of a code: a person, or none, and then whether and until when nobody may try again."""
+    """The result of a pairing code: the admitted person, or the end of a lock."""
 
     person: Person | None
     locked_until: float = 0.0
 
 
 Carried = int | Mapping[str, Any]
-"""What a new session begins with: the id of a message that is kept, or a message that is new."""
+"""A first message of a new session: the id of one to copy, or a new one."""
 
 
 End = Literal["answered", "failed", "interrupted"]
@@ -287,7 +287,7 @@ End = Literal["answered", "failed", "interrupted"]
 
 
 class Accepted(NamedTuple):
-    """A turn that is on disk, and whether this call put it there."""
+    """An accepted turn, and whether this call stored it."""
 
     turn_id: str
     session_id: str
@@ -295,7 +295,7 @@ class Accepted(NamedTuple):
     message_id: int
     is_new: bool
     makes_session: bool = False
-    """Whether the session was made with it."""
+    """Whether this call created the session."""
 
 
 class TurnSource(NamedTuple):
@@ -303,46 +303,46 @@ class TurnSource(NamedTuple):
 
     surface: str = ""
     worker: str | None = None
-    """The process that accepted it; None: any that has its conversation open."""
+    """The process that accepted it; None: any process that has its conversation open."""
     permissions: str | None = None
-    """What its person may do, as JSON; None: everything."""
+    """The permissions of its person as JSON; None: unrestricted."""
 
 
 NO_SOURCE = TurnSource()
 
 
 class ClaimedTurn(NamedTuple):
-    """A turn that is about to run, and the lease it runs under."""
+    """A turn that is about to run, with its lease."""
 
     lease: Lease
     attempt: int
     row: Row
-    """The turn as it was before."""
+    """The row of the turn before it was claimed."""
 
     @property
     def is_resumed(self) -> bool:
-        """Whether it was begun before, and cut off or put off."""
+        """Return whether an earlier attempt crashed or was suspended."""
         return self.row["state"] == "running"
 
 
 class NewSession(NamedTuple):
-    """The session that a first message makes, so that no empty one is ever there."""
+    """A session to be created with its first message, so that none is empty."""
 
     source: str
     fields: Mapping[str, Any] = {}
     parent_session_id: str | None = None
     messages: Sequence[Mapping[str, Any]] = ()
-    """What was said before the first message, elsewhere."""
+    """Messages that precede the first one."""
     route: Route | None = None
-    """The chat that leads to it from now on."""
+    """The route that leads to it from now on."""
 
 
 Sort = Literal["newest", "oldest", "relevance"]
-"""The order of what a search finds."""
+"""The order of search results."""
 
 
 class Filter(NamedTuple):
-    """Which conversations to list."""
+    """Selects conversations to list."""
 
     source: str | None = None
     exclude_sources: Collection[str] = ()

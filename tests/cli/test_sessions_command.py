@@ -201,7 +201,7 @@ def test_a_line_that_says_something_odd_is_named_with_its_file(
     assert f"{file}: Line 2: " in shell.errors and why in shell.errors
     file.write_text("")
     shell.run(f"sessions import {file}", status=2)
-    assert "nothing in it" in shell.errors
+    assert "It is empty" in shell.errors
 
 
 @pytest.mark.parametrize("moment", [1e20, -1e15, "inf", "-inf", 1e300, 253402300799.9])
@@ -548,9 +548,9 @@ def test_a_hermes_agent_home_is_taken_in_once_and_the_report_says_what_was_left(
     foreign.session("20250101_000000_abcdef", "hello from the other side", title="Old friend")
     foreign.insert("state_meta", key="last_auto_prune", value="1")
     first = shell.run(f"sessions import --from-hermes-agent {foreign.home}")
-    assert "Took 1 sessions, 1 messages" in first and "Left: state_meta" in first
+    assert "Imported 1 sessions, 1 messages" in first and "Not imported: state_meta" in first
     assert shell.json("sessions search 'other side'")[0]["title"] == "Old friend"
-    assert "Already here: 1 sessions" in shell.run(
+    assert "Already imported: 1 sessions" in shell.run(
         f"sessions import --from-hermes-agent {foreign.path}"
     )
     shell.run("sessions import --from-hermes-agent /nowhere/at/all", status=2)

@@ -83,7 +83,7 @@ def test_without_a_second_connection_a_writer_makes_the_checkpoint(
         store.create_session("s", "cli")
         fill(store, 2_000)
         assert log_pages(path) < 2_000
-    assert "a writer makes it" in caplog.text
+    assert "a writer runs it" in caplog.text
 
 
 def test_without_a_thread_a_writer_makes_the_checkpoint(
@@ -101,7 +101,7 @@ def test_without_a_thread_a_writer_makes_the_checkpoint(
         store.create_session("s", "cli")
         fill(store, 2_000)
         assert log_pages(path) < 2_000
-    assert "a writer makes it" in caplog.text
+    assert "a writer runs it" in caplog.text
 
 
 def test_a_checkpoint_that_fails_is_tried_again(

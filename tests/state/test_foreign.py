@@ -22,7 +22,12 @@ from hermes_core.errors import (
     UsageError,
 )
 from hermes_state import SessionDB
-from hermes_state.foreign.importer import ForeignReport, Left, count_messages, import_hermes_agent
+from hermes_state.foreign.importer import (
+    ForeignReport,
+    NotImported,
+    count_messages,
+    import_hermes_agent,
+)
 from hermes_state.foreign.source import opened
 from hermes_state.ledger import lineage, listing
 from hermes_state.ledger import messages as message_ledger
@@ -250,7 +255,7 @@ def test_a_session_keeps_every_column_we_have_and_the_rest_beside_them(
     extra = json.loads(row["extra"])
     assert {name: extra[name] for name in beside} == beside
     assert set(extra) == {*beside, "hermes_agent"}
-    assert report.taken == (1, 1, 0, 1)
+    assert report.imported == (1, 1, 0, 1)
 
 
 def test_the_estimated_cost_counts_when_nothing_else_is_known(
@@ -269,7 +274,7 @@ def test_half_an_end_is_made_whole_and_noted(db: SessionDB, foreign: Foreign) ->
     report = take(db, foreign.path)
     assert (row_of(db, "no-reason")["end_reason"]) == "unknown"
     assert row_of(db, "no-time")["ended_at"] == row_of(db, "no-time")["last_active_at"]
-    assert sorted(report.filled) == ["no-reason", "no-time"]
+    assert sorted(report.completed) == ["no-reason", "no-time"]
 
 
 def test_neither_folder_nor_prompt_nor_instructions_are_taken_over(
@@ -585,7 +590,7 @@ def test_a_session_compacted_in_place_since_its_import_shows_all(
     foreign.session("s", "first question", LONG)
     take(db, foreign.path)
     compact(foreign, "s", ("user", LONG, None))
-    assert take(db, foreign.path).grown == ["s"]
+    assert take(db, foreign.path).updated == ["s"]
     found = db.get_messages_as_conversation("s", include_ancestors=True)
     assert [m["content"] for m in found] == ["first question", LONG]
     assert said(db, "s") == [SUMMARY, LONG]
@@ -604,9 +609,9 @@ def test_a_newer_schema_is_taken_as_far_as_it_is_understood(
     report = take(db, foreign.path)
     assert report.lines()[0] == (
         f"{foreign.path} has schema 23 of hermes-agent; this Hermes knows 22 and imports what it"
-        " understands. Kept beside what is known: sessions.weather, messages.mood."
+        " understands. Kept as extra data: sessions.weather, messages.mood."
     )
-    assert Left("dreams", 1, "this version does not know the table") in report.left
+    assert NotImported("dreams", 1, "this version does not know the table") in report.not_imported
     assert db.read(message_ledger.of_session, "s")[0]["extra"] == {"mood": "merry"}
     assert msgspec.json.decode(row_of(db, "s")["extra"])["weather"] == "rain"
 
@@ -645,7 +650,7 @@ def test_usage_is_taken_by_model_and_the_sums_are_those_of_the_session(
     row = row_of(db, "s")
     assert (row["input_tokens"], row["output_tokens"], row["api_call_count"]) == (110, 11, 5)
     assert row["cost_usd"] == 0.6
-    assert report.taken.usage == 2
+    assert report.imported.usage == 2
     beside = json.loads(row["extra"])["model_usage"]
     assert [(u["model"], u["api_call_count"]) for u in beside] == [("m1", 4), ("m2", 1)]
     assert beside[1]["billing_mode"] == "api"
@@ -677,18 +682,18 @@ def test_routes_come_from_the_database_before_the_file(db: SessionDB, foreign: F
     routes = db.read(route_ledger.load)
     assert {key: row["session_id"] for key, row in routes.items()} == {"k1": "b", "k2": "c"}
     assert json.loads(routes["k1"]["entry"]) == {"session_key": "k1", "session_id": "b"}
-    assert report.taken.routes == 2
-    assert report.left == [
-        Left("routes lost", 1, "its session is not here"),
-        Left("routes k1", 1, "the same chat has a newer entry"),
-        Left("routes bad, k3, k4", 3, "the entry cannot be read"),
+    assert report.imported.routes == 2
+    assert report.not_imported == [
+        NotImported("routes lost", 1, "its session was not imported"),
+        NotImported("routes k1", 1, "the same chat has a newer entry"),
+        NotImported("routes bad, k3, k4", 3, "the entry cannot be read"),
     ]
 
 
 def test_of_very_many_routes_the_first_are_named(db: SessionDB, foreign: Foreign) -> None:
     for number in range(13):
         foreign.route(f"k{number}", "gone", updated_at=-number)
-    assert [left.what for left in take(db, foreign.path).left] == [
+    assert [row.what for row in take(db, foreign.path).not_imported] == [
         "routes k0, k1, k2, k3, k4, k5, k6, k7, k8, k9 and 3 more"
     ]
 
@@ -701,17 +706,17 @@ def test_a_home_may_have_only_the_routes_file(db: SessionDB, tmp_path: Path) -> 
         json.dumps({"k": {"session_id": "here"}, "l": {"session_id": "gone"}})
     )
     report = take(db, folder.parent)
-    assert (report.taken, report.left) == (
+    assert (report.imported, report.not_imported) == (
         (0, 0, 1, 0),
-        [Left("routes l", 1, "its session is not here")],
+        [NotImported("routes l", 1, "its session was not imported")],
     )
     assert count_messages(folder.parent) == 0
 
 
 def test_a_routes_file_that_cannot_be_read_is_left(db: SessionDB, foreign: Foreign) -> None:
     foreign.write_index(["no", "object"])
-    assert take(db, foreign.home).left == [
-        Left("routes sessions.json", 1, "the entry cannot be read")
+    assert take(db, foreign.home).not_imported == [
+        NotImported("routes sessions.json", 1, "the entry cannot be read")
     ]
 
 
@@ -727,7 +732,7 @@ def test_a_route_that_is_used_here_stays(db: SessionDB, foreign: Foreign) -> Non
         "UPDATE gateway_routing SET updated_at = 1e12,"
         " entry_json = json_set(entry_json, '$.session_id', 'b')"
     )
-    assert take(db, foreign.path).taken.routes == 1
+    assert take(db, foreign.path).imported.routes == 1
     assert {key: row["session_id"] for key, row in db.read(route_ledger.load).items()} == {
         "idle": "b",
         "used": "mine",
@@ -751,7 +756,7 @@ def test_what_is_not_taken_is_counted_with_its_reason(db: SessionDB, foreign: Fo
     foreign.run("INSERT INTO messages_fts VALUES ('x')")
     foreign.say("nobody", "lost words")
     report = take(db, foreign.path)
-    assert {left.what: left.number for left in report.left} == {
+    assert {row.what: row.number for row in report.not_imported} == {
         "compression_locks": 1,
         "async_delegations": 1,
         "state_meta": 2,
@@ -761,7 +766,7 @@ def test_what_is_not_taken_is_counted_with_its_reason(db: SessionDB, foreign: Fo
         "novelty": 1,
         "messages": 1,
     }
-    assert all(left.why for left in report.left)
+    assert all(row.why for row in report.not_imported)
     assert count_messages(foreign.path) == 0
 
 
@@ -770,17 +775,17 @@ def test_the_report_reads_as_text(db: SessionDB, foreign: Foreign) -> None:
     foreign.session("b", title="T")
     foreign.insert("state_meta", key="k", value="v")
     assert take(db, foreign.path).lines() == [
-        "Took 2 sessions, 1 messages, 0 usage rows, 0 routes.",
+        "Imported 2 sessions, 1 messages, 0 usage rows, 0 routes.",
         "b is now titled 'T #2'.",
         "Without their parent: a.",
-        "Half an end made whole: a.",
-        "Left: state_meta (1), they are notes of hermes-agent about its own file.",
+        "Incomplete end completed: a.",
+        "Not imported: state_meta (1), they are notes of hermes-agent about its own file.",
     ]
     foreign.say("a", "more")
     assert take(db, foreign.path).lines()[:3] == [
-        "Took 0 sessions, 1 messages, 0 usage rows, 0 routes.",
-        "Brought up to date: a.",
-        "Already here: 1 sessions.",
+        "Imported 0 sessions, 1 messages, 0 usage rows, 0 routes.",
+        "Updated: a.",
+        "Already imported: 1 sessions.",
     ]
 
 
@@ -793,7 +798,7 @@ def test_an_old_schema_is_read_as_far_as_it_goes(db: SessionDB, tmp_path: Path) 
     foreign.session("b", "on", parent_session_id="a")
     foreign.session("sub", "do it", parent_session_id="b")
     report = take(db, foreign.path)
-    assert report.taken == (3, 3, 0, 1)
+    assert report.imported == (3, 3, 0, 1)
     assert said(db, "a") == ["hi"]
     assert db.read(lineage.tip, "a") == "b"
     # Before version 16 delegates bear no mark.
@@ -820,9 +825,9 @@ def test_a_second_run_takes_nothing(db: SessionDB, foreign: Foreign) -> None:
     take(db, foreign.path)
     before = contents(db)
     report = take(db, foreign.path)
-    assert report.taken == (0, 0, 0, 0)
+    assert report.imported == (0, 0, 0, 0)
     assert sorted(report.skipped) == ["a", "b", "c", "d"]
-    assert (report.retitled, report.detached, report.filled) == ({}, [], [])
+    assert (report.retitled, report.detached, report.completed) == ({}, [], [])
     assert contents(db) == before
 
 
@@ -852,14 +857,14 @@ def test_a_session_that_grew_gets_its_new_messages(db: SessionDB, foreign: Forei
     foreign.session("e", "sixth")
     db.write(session_ledger.set_archived, "c", True)
     report = take(db, foreign.path)
-    assert report.taken[:2] == (1, 2)
-    assert report.grown == ["c"]
+    assert report.imported[:2] == (1, 2)
+    assert report.updated == ["c"]
     assert said(db, "c") == ["more"]
     assert said(db, "c", include_inactive=True) == ["fourth", "more"]
     assert not db.read(message_ledger.of_session, "c", include_inactive=True)[0]["active"]
     row = row_of(db, "c")
     assert (row["input_tokens"], row["title"], row["archived"]) == (8, "New", 1)
-    assert take(db, foreign.path).grown == []
+    assert take(db, foreign.path).updated == []
 
 
 def test_a_conversation_compacted_since_goes_on_in_its_new_session(
@@ -873,7 +878,7 @@ def test_a_conversation_compacted_since_goes_on_in_its_new_session(
     assert db.read(route_ledger.load)["k"]["session_id"] == "b2"
     assert db.read(lineage.members, "a") == ["a", "b", "b2"]
     foreign.say("b", "late")
-    assert take(db, foreign.path).grown == ["b"]
+    assert take(db, foreign.path).updated == ["b"]
 
 
 def test_a_conversation_that_went_on_here_is_left_alone(db: SessionDB, foreign: Foreign) -> None:
@@ -887,8 +892,10 @@ def test_a_conversation_that_went_on_here_is_left_alone(db: SessionDB, foreign: 
     assert said(db, "d") == ["fifth", "said here"]
     assert row_of(db, "d")["ended_at"] is None
     assert row_of(db, "d2")["relation"] == "branch"
-    assert report.left == [
-        Left("session d", 1, "the conversation went on in both places (new messages there: 1)")
+    assert report.not_imported == [
+        NotImported(
+            "session d", 1, "the conversation continued in both programs (new messages there: 1)"
+        )
     ]
 
 
@@ -899,7 +906,7 @@ def test_a_history_that_was_rewritten_there_is_left_alone(db: SessionDB, foreign
     foreign.say("a", "new first")
     report = take(db, foreign.path)
     assert said(db, "a") == ["first", "second"]
-    assert [left.what for left in report.left] == ["session a"]
+    assert [row.what for row in report.not_imported] == ["session a"]
 
 
 def test_a_title_given_here_stays(db: SessionDB, foreign: Foreign) -> None:
@@ -976,14 +983,14 @@ def test_text_that_is_none_is_taken_as_far_as_it_can_be_read(
         f"INSERT INTO gateway_routing VALUES ('/x', 'k2', {BROKEN}, 1), ({BROKEN}, 'k3', '{{}}', 1)"
     )
     report = take(db, foreign.path)
-    assert report.taken == (20, 21, 1, 1)
-    assert report.mended == ["s05", "s07", "s09"]
-    assert "Broken characters replaced in: s05, s07, s09." in report.lines()
+    assert report.imported == (20, 21, 1, 1)
+    assert report.repaired == ["s05", "s07", "s09"]
+    assert "Invalid characters replaced in: s05, s07, s09." in report.lines()
     assert said(db, "s05") == ["text 5", "\ufffdA"]
     assert row_of(db, "s07")["title"] == "\ufffdA"
-    assert take(db, foreign.path).taken == (0, 0, 0, 0)
+    assert take(db, foreign.path).imported == (0, 0, 0, 0)
     foreign.say("s05", "more")
-    assert take(db, foreign.path).grown == ["s05"]
+    assert take(db, foreign.path).updated == ["s05"]
     assert said(db, "s05") == ["text 5", "\ufffdA", "more"]
 
 
@@ -998,13 +1005,13 @@ def test_a_session_whose_id_is_no_text_is_left_by_name(db: SessionDB, foreign: F
     foreign.run("INSERT INTO sessions (id, source, started_at) VALUES (NULL, 'cli', 1.0)")
     heard: list[int] = []
     report = take(db, foreign.path, heard.append)
-    assert report.taken[:2] == (1, 1)
-    assert {one.what for one in report.left} == {
+    assert report.imported[:2] == (1, 1)
+    assert {one.what for one in report.not_imported} == {
         "session None with 0 messages",
         "session \ufffdA with 1 messages",
         r"session b'\x01\x02' with 0 messages",
     }
-    assert {one.why for one in report.left} == {"its id is no text"}
+    assert {one.why for one in report.not_imported} == {"its id is not text"}
     assert sum(heard) == count_messages(foreign.path)
 
 
@@ -1017,7 +1024,7 @@ def test_what_is_nested_beyond_reason_is_kept_as_text(
     foreign.say("a", f"\0json:{deep}")
     foreign.say("a", "x", role="assistant", tool_calls=deep, reasoning_details=deep)
     foreign.run("UPDATE sessions SET model_config = ?", deep)
-    assert take(db, foreign.path).taken[:2] == (1, 2)
+    assert take(db, foreign.path).imported[:2] == (1, 2)
     first, second = db.read(message_ledger.of_session, "a")
     if depth < 200:
         assert json.dumps(first["content"]) == json.dumps(second["tool_calls"]) == deep
@@ -1031,7 +1038,7 @@ def test_numbers_beyond_all_counting_count_nothing(db: SessionDB, foreign: Forei
     foreign.session("a", input_tokens=1e30, rewind_count=2**63 - 1, started_at=9e999)
     foreign.say("a", "x", token_count=1e300)
     foreign.say("a", "y", token_count="1e40")
-    assert take(db, foreign.path).taken[:2] == (1, 2)
+    assert take(db, foreign.path).imported[:2] == (1, 2)
     assert [m["token_count"] for m in db.read(message_ledger.of_session, "a")] == [0, 0]
     assert row_of(db, "a")["input_tokens"] == 0
 
@@ -1052,8 +1059,8 @@ def test_usage_that_cannot_be_taken_is_left_by_name(db: SessionDB, foreign: Fore
     for model in ("k", "l", "m"):
         foreign.insert("session_model_usage", session_id="a", model=model, input_tokens=2)
     report = take(db, foreign.path)
-    assert report.taken == (1, 1, 0, 2)
-    assert [one.what for one in report.left] == ["usage of m in session a"]
+    assert report.imported == (1, 1, 0, 2)
+    assert [one.what for one in report.not_imported] == ["usage of m in session a"]
     assert row_of(db, "a")["input_tokens"] == 7
     assert take(db, foreign.path).skipped == ["a"]
 
@@ -1065,17 +1072,19 @@ def test_a_message_that_cannot_be_taken_leaves_itself_alone(
     foreign.session("a", "one", "bad", "two")
     foreign.session("b", "three")
     report = take(db, foreign.path)
-    assert report.taken[:2] == (2, 3)
-    assert report.left == [Left("message 2 of session a", 1, "it cannot be taken (not this one)")]
+    assert report.imported[:2] == (2, 3)
+    assert report.not_imported == [
+        NotImported("message 2 of session a", 1, "it cannot be imported (not this one)")
+    ]
     assert (said(db, "a"), said(db, "b")) == (["one", "two"], ["three"])
     again = take(db, foreign.path)
-    assert (again.taken, again.skipped, again.left) == ((0, 0, 0, 0), ["a", "b"], [])
+    assert (again.imported, again.skipped, again.not_imported) == ((0, 0, 0, 0), ["a", "b"], [])
     foreign.run("UPDATE messages SET active = 0 WHERE content = 'two'")
     foreign.say("a", "bad again")
     foreign.say("a", "three")
     grown = take(db, foreign.path)
-    assert (grown.taken[1], grown.grown) == (1, ["a"])
-    assert [one.what for one in grown.left] == ["message 5 of session a"]
+    assert (grown.imported[1], grown.updated) == (1, ["a"])
+    assert [one.what for one in grown.not_imported] == ["message 5 of session a"]
     assert said(db, "a") == ["one", "three"]
     assert said(db, "a", include_inactive=True) == ["one", "two", "three"]
     assert take(db, foreign.path).skipped == ["a", "b"]
@@ -1088,12 +1097,12 @@ def test_a_session_that_cannot_be_taken_leaves_the_others(db: SessionDB, foreign
     foreign.session("c", "three", parent_session_id="b")
     foreign.session("d", "four")
     report = take(db, foreign.path)
-    assert report.taken[:2] == (3, 3)
-    why = "it cannot be taken (not this one; messages there: 1)"
-    assert (report.left, report.detached) == ([Left("session b", 1, why)], ["c"])
+    assert report.imported[:2] == (3, 3)
+    why = "it cannot be imported (not this one; messages there: 1)"
+    assert (report.not_imported, report.detached) == ([NotImported("session b", 1, why)], ["c"])
     db.write(lambda c: c.run("DROP TRIGGER refuse_sessions"))
     later = take(db, foreign.path)
-    assert (later.taken[:2], later.left) == ((1, 1), [])
+    assert (later.imported[:2], later.not_imported) == ((1, 1), [])
     assert row_of(db, "b")["conversation_id"] == "a"
 
 
@@ -1124,7 +1133,7 @@ def test_an_import_that_is_killed_by_the_system_is_finished_by_the_next(
         assert cut.check() == []
         take(cut, foreign.path)
         assert contents(cut) == contents(whole)
-        assert take(cut, foreign.path).taken == (0, 0, 0, 0)
+        assert take(cut, foreign.path).imported == (0, 0, 0, 0)
 
 
 # -- the foreign file ----------------------------------------------------------------------------
@@ -1195,7 +1204,7 @@ def test_a_database_without_a_log_mode_is_read(db: SessionDB, foreign: Foreign) 
     foreign.session("s", "hi")
     foreign.run("PRAGMA journal_mode = DELETE")
     before = foreign.files()
-    assert take(db, foreign.path).taken.messages == 1
+    assert take(db, foreign.path).imported.messages == 1
     assert foreign.files() == before
 
 
@@ -1211,7 +1220,7 @@ def test_a_rollback_that_waits_is_done_on_a_copy(db: SessionDB, foreign: Foreign
     subprocess.run([sys.executable, "-c", script, str(foreign.path)], check=False)
     assert (foreign.home / "state.db-journal").exists()
     before = foreign.files()
-    assert take(db, foreign.path).taken.messages == 1
+    assert take(db, foreign.path).imported.messages == 1
     assert foreign.files() == before
 
 
@@ -1233,7 +1242,7 @@ def test_a_file_that_is_written_while_it_is_read_stops_the_import(
 def test_a_path_with_odd_characters_is_opened(db: SessionDB, tmp_path: Path) -> None:
     foreign = Foreign(tmp_path / "a b?c#d%20e")
     foreign.session("s", "hi")
-    assert take(db, foreign.home).taken.sessions == 1
+    assert take(db, foreign.home).imported.sessions == 1
 
 
 def damage(foreign: Foreign) -> None:
@@ -1373,8 +1382,8 @@ def test_no_value_of_a_column_stops_an_import(
             )
     with SessionDB.in_memory() as db, SessionDB.in_memory() as other:
         report = take(db, foreign.path)
-        assert (report.taken[:2], report.left) == ((2, 3), [])
-        assert take(db, foreign.path).taken == (0, 0, 0, 0)
+        assert (report.imported[:2], report.not_imported) == ((2, 3), [])
+        assert take(db, foreign.path).imported == (0, 0, 0, 0)
         lines = [msgspec.json.decode(msgspec.json.encode(line)) for line in db.export_lines()]
         other.import_lines(lines)
         assert contents(other)["sessions"] == contents(db)["sessions"]
@@ -1436,9 +1445,9 @@ def test_as_many_messages_come_out_as_go_in(
     conn.close()
     with SessionDB.in_memory() as db:
         report = take(db, foreign.path)
-        assert report.taken[:2] == (len(shape), sum(one["messages"] for one in shape))
+        assert report.imported[:2] == (len(shape), sum(one["messages"] for one in shape))
         for number, one in enumerate(shape):
             assert said(db, str(number), include_inactive=True) == [
                 f"{number}.{text}" for text in range(one["messages"])
             ]
-        assert take(db, foreign.path).taken == (0, 0, 0, 0)
+        assert take(db, foreign.path).imported == (0, 0, 0, 0)

@@ -134,8 +134,8 @@ def repaired(path: Path) -> Repair:
     """Repair, and see that the result is a store in which everything is in order."""
     before = path.read_bytes()
     result = repair(path)
-    assert result.kept.read_bytes() == before
-    assert result.kept.stat().st_mode & 0o777 == path.stat().st_mode & 0o777 == 0o600
+    assert result.damaged_file.read_bytes() == before
+    assert result.damaged_file.stat().st_mode & 0o777 == path.stat().st_mode & 0o777 == 0o600
     with SessionDB(path) as store:
         assert store.check() == []
         session = (
@@ -290,7 +290,7 @@ def test_a_row_that_breaks_a_rule_is_told(tmp_path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data.replace(b"ownerMe", b"kingXMe"))
     result = repaired(path)
-    assert [text for text in result.lost if "people" in text and "breaks a rule" in text]
+    assert [text for text in result.lost if "people" in text and "violates a constraint" in text]
     assert result.recovered["people"] == 0
 
 
@@ -313,7 +313,7 @@ def test_a_conversation_whose_heads_are_lost_keeps_what_was_said(
         conn.execute("DELETE FROM sessions WHERE id = ?", (name,))
     conn.close()
     result = repair(path)
-    assert any(f"heads of {len(lost)} sessions" in text for text in result.lost)
+    assert any(f"rows of {len(lost)} sessions" in text for text in result.lost)
     with SessionDB(path) as store:
         assert store.check() == []
         for name, text in (("a", "first"), ("b", "said in b"), ("c", "said in c")):
@@ -331,7 +331,7 @@ def test_a_turn_whose_question_is_lost_ends(tmp_path: Path) -> None:
     conn.execute("DELETE FROM messages")
     conn.close()
     result = repair(path)
-    assert any("question of 1 row of turns" in text for text in result.lost)
+    assert any("user message of 1 row of turns" in text for text in result.lost)
     with SessionDB(path) as store:
         assert store.check() == []
         state = "SELECT state FROM turns WHERE id = ?"
@@ -346,7 +346,7 @@ def test_rows_that_refer_to_a_lost_row_by_several_columns_go_too(tmp_path: Path)
     conn.execute("INSERT INTO inbox_parts SELECT platform, chat_id, 'p', 'lost' FROM inbox")
     conn.close()
     result = repair(path)
-    assert result.lost == ["1 row of inbox_parts that belonged to nothing"]
+    assert result.lost == ["1 row of inbox_parts that referred to lost rows"]
     with SessionDB(path) as store:
         assert store.check() == []
     assert [row[-1] for row in content(path)["inbox_parts"]] == ["m1"]
@@ -512,7 +512,7 @@ def test_a_store_behind_a_link_is_repaired_where_it_lies(tmp_path: Path) -> None
     before = fill(path, sessions=3)
     link = tmp_path / "state.db"
     link.symlink_to(path)
-    assert repair(link).kept.parent == path.parent
+    assert repair(link).damaged_file.parent == path.parent
     assert link.is_symlink()
     assert content(link) == before
 

@@ -161,15 +161,15 @@ def test_neither_folder_nor_prompt_nor_instructions_travel(db: SessionDB) -> Non
         ({**MESSAGE, "tool_calls": "[" * 5000}, "tool_calls"),
         ({**MESSAGE, "extra": "[]"}, "extra"),
         ({**MESSAGE, "kind": "novel"}, "cannot take this message"),
-        ({**MESSAGE, "session_id": "other"}, "belongs to no session"),
-        ({"type": "usage", "session_id": "other", "model": "m", "timestamp": 1}, "no session"),
-        ({"type": "partial", "turn_id": "t", "text": "x", "streamed_at": 1}, "belongs to no turn"),
+        ({**MESSAGE, "session_id": "other"}, "does not belong to a session"),
+        ({"type": "usage", "session_id": "other", "model": "m", "timestamp": 1}, "not belong to a session"),
+        ({"type": "partial", "turn_id": "t", "text": "x", "streamed_at": 1}, "does not belong to a turn"),
         ({**TURN, "user_message_id": 7}, "user_message_id"),
         ({**TURN, "state": "answered", "ended_at": None}, "user_message_id"),
         ({"type": "novel"}, "'novel'"),
-        ({"type": ["session"]}, "no kind"),
-        (["session"], "no kind"),
-        (None, "no kind"),
+        ({"type": ["session"]}, "not a kind"),
+        (["session"], "not a kind"),
+        (None, "not a kind"),
     ],
 )
 def test_a_bad_line_is_refused_by_its_number(db: SessionDB, line: Any, why: str) -> None:
@@ -190,7 +190,7 @@ def test_a_bad_line_is_refused_by_its_number(db: SessionDB, line: Any, why: str)
 )
 def test_sessions_that_make_no_conversation_are_refused(db: SessionDB, lines: list[Line]) -> None:
     db.create_session("other", "cli")
-    assert "one line with one end" in refused(db, *lines)
+    assert "form one chain" in refused(db, *lines)
     assert db.check() == []
 
 
@@ -206,7 +206,7 @@ def test_conversations_before_a_bad_line_are_taken_and_its_own_is_not(db: Sessio
     second = {**SESSION, "id": "s2", "conversation_id": "s2"}
     bad = {**MESSAGE, "id": 3, "session_id": "s2", "role": 5}
     good = {**MESSAGE, "id": 2, "session_id": "s2"}
-    with pytest.raises(UsageError, match=r"Line 6: .* Of this conversation nothing was taken"):
+    with pytest.raises(UsageError, match=r"Line 6: .* The conversations before this one"):
         db.import_lines([HEADER, SESSION, MESSAGE, second, good, bad])
     assert [row["id"] for row in db.list_sessions_rich()] == ["s"]
     report = db.import_lines([HEADER, SESSION, MESSAGE, second, good])
@@ -221,7 +221,7 @@ def test_conversations_before_a_bad_line_are_taken_and_its_own_is_not(db: Sessio
 def test_a_file_that_does_not_say_what_it_is_is_refused(db: SessionDB, header: Any) -> None:
     with pytest.raises(UsageError, match="not an export"):
         db.import_lines([header, SESSION])
-    with pytest.raises(UsageError, match="nothing in it"):
+    with pytest.raises(UsageError, match="It is empty"):
         db.import_lines([])
 
 

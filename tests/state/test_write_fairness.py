@@ -16,7 +16,7 @@ from hermes_state.ledger import messages
 @pytest.fixture
 def manners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WriteFairness]]:
     """Two of them for one store; whoever waits insists at once."""
-    monkeypatch.setattr(write_fairness, "_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(write_fairness, "_PRIORITY_AFTER_S", -1.0)
     both = [WriteFairness(tmp_path / "state.db", 30.0) for _ in range(2)]
     yield both
     for one in both:
@@ -35,10 +35,10 @@ def test_who_has_waited_long_enough_insists_until_it_has_written(
     assert not insists(other)
     assert one.wait(0)
     assert insists(other)
-    assert other._sign is not None and other._sign[0], "it is seen without asking for the lock"
+    assert other._flag is not None and other._flag[0], "it is seen without asking for the lock"
     one.done()
     assert not insists(other)
-    assert not other._sign[0]
+    assert not other._flag[0]
 
 
 def test_only_one_insists_at_a_time(manners: list[WriteFairness]) -> None:
@@ -54,7 +54,7 @@ def test_who_insists_and_never_writes_is_not_waited_for(
     manners: list[WriteFairness], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = manners
-    monkeypatch.setattr(write_fairness, "_GIVES_WAY_S", 0.01)
+    monkeypatch.setattr(write_fairness, "_MAX_YIELD_S", 0.01)
     one.wait(0)
     other.give_way()
     assert insists(other)
@@ -70,15 +70,15 @@ def test_courtesy_dies_with_its_process(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path;"
         "from hermes_state.engines.sqlite import write_fairness as wf;"
-        "wf._TIMEOUT_S = -1.0; one = wf.WriteFairness(Path(sys.argv[1]), 30.0);"
-        "one.wait(0); assert one._insists; os.kill(os.getpid(), signal.SIGKILL)"
+        "wf._PRIORITY_AFTER_S = -1.0; one = wf.WriteFairness(Path(sys.argv[1]), 30.0);"
+        "one.wait(0); assert one._has_priority; os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "state.db"], timeout=30)
     assert done.returncode == -9
     other = WriteFairness(tmp_path / "state.db", 30.0)
-    assert other._sign is not None and other._sign[0], "it died with its sign up"
+    assert other._flag is not None and other._flag[0], "it died with its sign up"
     other.give_way()
-    assert not other._sign[0]
+    assert not other._flag[0]
     assert not insists(other)
     other.close()
 

@@ -190,7 +190,7 @@ class TestWhatRidesAlong:
     def test_waits_for_a_commit_of_somebody_else(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", float(TIMEOUT_S))
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._DEFER_TIMEOUT_S", float(TIMEOUT_S))
         with _writing(path) as writer:
             commits = _counted_commits(writer)
             rider = threading.Thread(target=lambda: writer.run(_put("a"), deferrable=True))
@@ -211,7 +211,7 @@ class TestWhatRidesAlong:
             assert _stored(path) == ["a"]
 
     def test_is_on_disk_before_the_end(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", float(TIMEOUT_S))
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._DEFER_TIMEOUT_S", float(TIMEOUT_S))
         with _writing(path) as writer:
             rider = threading.Thread(target=lambda: writer.run(_put("a"), deferrable=True))
             rider.start()
@@ -224,7 +224,7 @@ class TestWhatRidesAlong:
     def test_neither_hangs_nor_overtakes_among_others(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float
     ) -> None:
-        monkeypatch.setattr("hermes_state.engines.sqlite.writer._PATIENCE_S", patience_s)
+        monkeypatch.setattr("hermes_state.engines.sqlite.writer._DEFER_TIMEOUT_S", patience_s)
         with _writing(path) as writer:
 
             def write(thread: int) -> None:

@@ -214,7 +214,7 @@ def _repair(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
         yield Finding("integrity", "problem", f"{problem} {error}")
         return
     rows = ", ".join(f"{count} {name}" for name, count in report.recovered.items() if count)
-    detail = f"recovered {rows or 'nothing'}; old file: {report.kept.name}"
+    detail = f"recovered {rows or 'nothing'}; old file: {report.damaged_file.name}"
     yield Finding("integrity", "fixed", detail)
     for text in report.lost:
         yield Finding("integrity", "warning", f"lost: {text}")

@@ -1,1 +1,1 @@
-"""Conversations that another program wrote: read there, never changed, taken in here."""
+"""Import conversations of another program without changing its files."""

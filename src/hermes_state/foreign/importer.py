@@ -1,10 +1,10 @@
-"""Import from hermes-agent: its sessions, messages, usage and routes become ours; it keeps its own.
+"""Import sessions, messages, usage and routes from hermes-agent, without changing its files.
 
-A conversation is one transaction, so an import that is cut short is finished by running it again. What
-was taken is taken once: a session carries a note of how far it was read, later messages are added while
-nobody has gone on with it here, and a conversation that went on in both places is left and reported.
+Each conversation is one transaction, so an interrupted import is completed by running it again. A
+session has a note of how far it was imported: later messages are added until somebody continues it here.
+A conversation that continued in both programs is reported and not imported.
 
-A row that cannot be taken leaves itself and not the rest, and the report names it.
+A row that cannot be imported is reported and does not affect the others.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from hermes_state.ledger.records import encode, insert_message, mark_out_of_orde
 from hermes_state.store import Transactional, Tx
 from hermes_state.values import Row, Spent
 
-_LEFT_TABLES = {
+_SKIPPED_TABLES = {
     "compression_locks": "they belong to processes of hermes-agent",
     "async_delegations": "they are jobs that only hermes-agent can finish",
     "delivery_obligations": "they are replies that only hermes-agent can still deliver",
@@ -34,7 +34,7 @@ _LEFT_TABLES = {
     "telegram_dm_topic_bindings": "Telegram topics are set up anew here",
     "state_meta": "they are notes of hermes-agent about its own file",
 }
-_TAKEN_TABLES = {
+_IMPORTED_TABLES = {
     "schema_version",
     "sessions",
     "messages",
@@ -43,8 +43,8 @@ _TAKEN_TABLES = {
 }
 
 
-class Taken(NamedTuple):
-    """How much of each kind came in."""
+class ImportCounts(NamedTuple):
+    """The number of imported rows of each kind."""
 
     sessions: int = 0
     messages: int = 0
@@ -52,8 +52,8 @@ class Taken(NamedTuple):
     usage: int = 0
 
 
-class Left(NamedTuple):
-    """Something that was not taken."""
+class NotImported(NamedTuple):
+    """Rows that were not imported, with the reason."""
 
     what: str
     number: int
@@ -61,42 +61,44 @@ class Left(NamedTuple):
 
 
 class ForeignReport(NamedTuple):
-    """What an import from hermes-agent took and what it left."""
+    """The result of an import from hermes-agent."""
 
-    taken: Taken
+    imported: ImportCounts
     skipped: list[str]
-    """Sessions that were here already and had nothing new."""
-    grown: list[str]
-    """Sessions that were here already and were brought up to date."""
-    left: list[Left]
+    """Sessions that were imported before and have not changed."""
+    updated: list[str]
+    """Sessions that were imported before and were updated."""
+    not_imported: list[NotImported]
     retitled: dict[str, str]
     detached: list[str]
-    filled: list[str]
-    """Sessions that had a time of ending without a reason, or a reason without a time."""
-    mended: list[str]
-    """Sessions with text that was none; what could not be read of it was replaced."""
+    completed: list[str]
+    """Sessions with an end time but no reason, or the reverse; it was completed."""
+    repaired: list[str]
+    """Sessions with text that is not valid UTF-8; the invalid bytes were replaced."""
     warnings: Sequence[str] = ()
-    """What this version does not know of a newer schema."""
+    """Warnings about a newer schema."""
 
     def lines(self) -> list[str]:
-        """The report for a person."""
-        sessions, messages, routes, usage = self.taken
+        """Return the report as lines for a person."""
+        sessions, messages, routes, usage = self.imported
         lines = [
             *self.warnings,
-            f"Took {sessions} sessions, {messages} messages, {usage} usage rows, {routes} routes.",
+            f"Imported {sessions} sessions, {messages} messages, {usage} usage rows, {routes} routes.",
         ]
-        if self.grown:
-            lines.append(f"Brought up to date: {', '.join(self.grown)}.")
+        if self.updated:
+            lines.append(f"Updated: {', '.join(self.updated)}.")
         if self.skipped:
-            lines.append(f"Already here: {len(self.skipped)} sessions.")
+            lines.append(f"Already imported: {len(self.skipped)} sessions.")
         lines += [f"{id_} is now titled {title!r}." for id_, title in self.retitled.items()]
         if self.detached:
             lines.append(f"Without their parent: {', '.join(self.detached)}.")
-        if self.filled:
-            lines.append(f"Half an end made whole: {', '.join(self.filled)}.")
-        if self.mended:
-            lines.append(f"Broken characters replaced in: {', '.join(self.mended)}.")
-        return lines + [f"Left: {what} ({number}), {why}." for what, number, why in self.left]
+        if self.completed:
+            lines.append(f"Incomplete end completed: {', '.join(self.completed)}.")
+        if self.repaired:
+            lines.append(f"Invalid characters replaced in: {', '.join(self.repaired)}.")
+        return lines + [
+            f"Not imported: {what} ({number}), {why}." for what, number, why in self.not_imported
+        ]
 
 
 def import_hermes_agent(
@@ -104,13 +106,13 @@ def import_hermes_agent(
     path: Path,
     progress: Callable[[int], None] = lambda _messages: None,
 ) -> ForeignReport:
-    """Take in a hermes-agent home or state.db; `progress` hears of the messages of each conversation.
+    """Import a hermes-agent home or state.db; `progress` gets the message count of each conversation.
 
-    Nothing in the home is changed. A file that cannot be taken is refused before anything is written.
+    Nothing in the home is changed. An unusable file is refused before anything is written.
     """
     place = foreign_source.locate(path)
     if place.database is None:
-        report = ForeignReport(Taken(), [], [], [], {}, [], [], [])
+        report = ForeignReport(ImportCounts(), [], [], [], {}, [], [], [])
         return _with_routes(report, database, [], place.routes)
     with foreign_source.opened(place.database) as source:
         report = _import_sessions(database, source, progress)
@@ -118,7 +120,7 @@ def import_hermes_agent(
 
 
 def count_messages(path: Path) -> int:
-    """How many messages an import of `path` will report progress on."""
+    """Count the messages that an import of `path` will report progress on."""
     place = foreign_source.locate(path)
     if place.database is None:
         return 0
@@ -132,55 +134,55 @@ _OWNED = "session_id IN (SELECT id FROM sessions)"
 def _import_sessions(
     database: Transactional, source: Source, progress: Callable[[int], None]
 ) -> ForeignReport:
-    heads, nameless = source.heads()
+    heads, without_id = source.heads()
     plan = foreign_plan.plan(heads, source.version)
     done: list[_Outcome] = []
     for conversation in plan.conversations:
-        taking = _Taking(source, heads, plan, conversation)
-        outcomes = database.read(taking.judge)
+        importing = _ConversationImport(source, heads, plan, conversation)
+        outcomes = database.read(importing.judge)
         if any(outcome.fate in _WRITTEN for outcome in outcomes):
-            outcomes = database.write(taking.take)
+            outcomes = database.write(importing.take)
         done += outcomes
         progress(sum(heads[id_].messages for id_ in conversation))
-    if nameless:
-        progress(sum(messages for _, messages in nameless))
-    left = [
-        Left(f"session {shown} with {messages} messages", 1, "its id is no text")
-        for shown, messages in nameless
+    if without_id:
+        progress(sum(messages for _, messages in without_id))
+    not_imported = [
+        NotImported(f"session {id_text} with {messages} messages", 1, "its id is not text")
+        for id_text, messages in without_id
     ]
-    return _report(done, left + _left_rows(source), plan)._replace(
-        mended=list(source.mended), warnings=source.warnings
+    return _report(done, not_imported + _skipped_rows(source), plan)._replace(
+        repaired=list(source.repaired), warnings=source.warnings
     )
 
 
 _NEW = "new"
 _GROWN = "grown"
 _SAME = "same"
-_STRANGER = "a session with this id began here"
-_DIVERGED = "the conversation went on in both places"
-_REWRITTEN = "its earlier messages were rewritten there"
-_UNFIT = "it cannot be taken"
+_STRANGER = "a session with this id was created here"
+_DIVERGED = "the conversation continued in both programs"
+_REWRITTEN = "its earlier messages were rewritten in hermes-agent"
+_UNFIT = "it cannot be imported"
 _WRITTEN = (_NEW, _GROWN)
 
 
 class _Outcome(NamedTuple):
-    """What became of one session."""
+    """The outcome of one session."""
 
     id: str
     fate: str
     messages: int = 0
     usage: int = 0
     waiting: int = 0
-    """Messages that are there and not here."""
+    """Messages that are not imported yet."""
     title: str | None = None
-    """The title it got in place of its own."""
+    """The new title, if it is not the original one."""
     detached: bool = False
-    filled: bool = False
-    left: tuple[Left, ...] = ()
+    completed: bool = False
+    not_imported: tuple[NotImported, ...] = ()
 
 
-class _Taking:
-    """One conversation on its way in."""
+class _ConversationImport:
+    """Imports one conversation."""
 
     def __init__(
         self, source: Source, heads: Mapping[str, Head], plan: Plan, conversation: list[str]
@@ -191,11 +193,11 @@ class _Taking:
         self._conversation = conversation
 
     def judge(self, tx: Tx) -> list[_Outcome]:
-        """What is to be done with each session; nothing is written."""
+        """Decide what to do with each session, without writing."""
         return [self._judge(tx, id_) for id_ in self._conversation]
 
     def take(self, tx: Tx) -> list[_Outcome]:
-        """Write what is new."""
+        """Write new and changed sessions."""
         outcomes: list[_Outcome] = []
         for id_ in self._conversation:
             outcome = self._judge(tx, id_)
@@ -206,13 +208,15 @@ class _Taking:
         return outcomes
 
     def _write(self, tx: Tx, head: Head, fate: str) -> _Outcome:
-        """Write one session; one that cannot be written leaves nothing behind."""
+        """Write one session, or roll it back when it cannot be written."""
         try:
             with tx.savepoint():
                 return (self._insert if fate == _NEW else self._update)(tx, head)
         except (*tx.rejections, RecursionError, UnicodeError) as error:
             why = f"{_UNFIT} ({error}; messages there: {head.messages})"
-            return _Outcome(head.id, _UNFIT, left=(Left(f"session {head.id}", 1, why),))
+            return _Outcome(
+                head.id, _UNFIT, not_imported=(NotImported(f"session {head.id}", 1, why),)
+            )
 
     def _judge(self, tx: Tx, session_id: str) -> _Outcome:
         row = sessions.find(tx, session_id)
@@ -225,8 +229,8 @@ class _Taking:
         if there == mark.there:
             return _Outcome(session_id, _SAME)
         fate = self._fate(tx, session_id, mark)
-        said_more = there[:3] != mark.there[:3]
-        if fate != _GROWN and not said_more:
+        has_more = there[:3] != mark.there[:3]
+        if fate != _GROWN and not has_more:
             return _Outcome(session_id, _SAME)
         return _Outcome(session_id, fate, waiting=max(there[1] - mark.there[1], 0))
 
@@ -239,44 +243,44 @@ class _Taking:
         return _GROWN
 
     def _there(self, session_id: str) -> list[Any]:
-        """How a session is over there, so that a later import sees whether it changed."""
+        """Return the state of a session in hermes-agent, for a later import to compare."""
         head = self._heads[session_id]
-        said = [self._source.session(session_id), *self._source.usage(session_id)]
-        # A newer schema adds columns; as long as they are empty nothing has changed.
-        present = [{k: v for k, v in row.items() if v not in (None, 0, "")} for row in said]
+        rows = [self._source.session(session_id), *self._source.usage(session_id)]
+        # Empty columns that a newer schema adds are no change.
+        present = [{k: v for k, v in row.items() if v not in (None, 0, "")} for row in rows]
         digest = hashlib.blake2b(encode(present).encode(), digest_size=8).hexdigest()
         return [head.last_message_id, head.messages, head.active, digest]
 
     def _insert(self, tx: Tx, head: Head) -> _Outcome:
         found = foreign_rows.session(self._source.session(head.id), head.active_at)
-        wanted = self._title(head.id)
+        source_title = self._title(head.id)
         row = {
             **found.columns,
             "id": head.id,
             "conversation_id": head.id,
             "last_active_at": found.columns["started_at"],
-            # It is the tip that lists show, so what it says counts for the conversation.
+            # Lists show the tip, so its value counts for the conversation.
             "archived": bool(foreign_rows.whole(self._heads[self._conversation[-1]].archived)),
         }
         tx.run(
             f"INSERT INTO sessions ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
             *tuple(row.values()),
         )
-        title = titles.valid_title(tx, head.id, wanted)
+        title = titles.valid_title(tx, head.id, source_title)
         sessions.change(tx, head.id, title=title)
         detached = not self._link(tx, head.id)
         messages = self._source.messages(head.id)
-        left = self._append(tx, head.id, messages, Originals(messages))
-        usage, unspent = self._finish(tx, head.id, found, [wanted, title], [*left])
+        not_imported = self._append(tx, head.id, messages, Originals(messages))
+        usage, unspent = self._finish(tx, head.id, found, [source_title, title], [*not_imported])
         return _Outcome(
             head.id,
             _NEW,
-            messages=len(messages) - len(left),
+            messages=len(messages) - len(not_imported),
             usage=usage,
-            title=title if title != wanted else None,
+            title=title if title != source_title else None,
             detached=detached,
-            filled=found.filled,
-            left=(*left.values(), *unspent),
+            completed=found.completed,
+            not_imported=(*not_imported.values(), *unspent),
         )
 
     def _append(
@@ -286,13 +290,13 @@ class _Taking:
         messages: Sequence[Row],
         originals: Originals,
         first: int = 0,
-    ) -> dict[int, Left]:
-        """Add the messages of a session from the position `first` on.
+    ) -> dict[int, NotImported]:
+        """Append the messages of a session from a position on.
 
-        Returns those that cannot be imported, by their ids there.
+        Returns those that cannot be imported, by their original ids.
         """
         mark_out_of_order(tx)
-        left: dict[int, Left] = {}
+        not_imported: dict[int, NotImported] = {}
         for position, row in enumerate(messages[first:], first):
             try:
                 message = originals.marked(position, row, foreign_rows.message(row))
@@ -301,38 +305,44 @@ class _Taking:
                     originals.add(position, row, id_)
             except (*tx.rejections, RecursionError, UnicodeError) as error:
                 what = f"message {row['id']} of session {session_id}"
-                left[row["id"]] = Left(what, 1, f"{_UNFIT} ({error})")
-        return left
+                not_imported[row["id"]] = NotImported(what, 1, f"{_UNFIT} ({error})")
+        return not_imported
 
     def _update(self, tx: Tx, head: Head) -> _Outcome:
-        """Add what was said there since; what this person changed here about it stays."""
+        """Append later messages and update the session; keep a title that was changed here."""
         present = sessions.fetch(tx, head.id)
         mark = foreign_mark.read(present)
-        wanted = self._title(head.id)
-        given = [present["title"], present["title"]] if mark is None else mark.titles
+        source_title = self._title(head.id)
+        titles_ = [present["title"], present["title"]] if mark is None else mark.titles
         title = present["title"]
-        if wanted != given[0] and title == given[1]:
+        if source_title != titles_[0] and title == titles_[1]:
             sessions.change(tx, head.id, title=None)
-            title = titles.valid_title(tx, head.id, wanted)
+            title = titles.valid_title(tx, head.id, source_title)
         found = foreign_rows.session(self._source.session(head.id), head.active_at)
         sessions.change(tx, head.id, **{**found.columns, "title": title})
-        left_before = [] if mark is None else mark.left
-        added, left = self._add_messages(tx, head.id, left_before)
+        earlier_not_imported = [] if mark is None else mark.not_imported
+        added, not_imported = self._add_messages(tx, head.id, earlier_not_imported)
         tx.run("DELETE FROM usage WHERE session_id = ?", head.id)
-        _, unspent = self._finish(tx, head.id, found, [wanted, title], [*left_before, *left])
-        retitled = title if title not in (wanted, given[1]) else None
-        every = (*left.values(), *unspent)
-        return _Outcome(head.id, _GROWN, messages=added, title=retitled, left=every)
+        _, unspent = self._finish(
+            tx, head.id, found, [source_title, title], [*earlier_not_imported, *not_imported]
+        )
+        retitled = title if title not in (source_title, titles_[1]) else None
+        every = (*not_imported.values(), *unspent)
+        return _Outcome(head.id, _GROWN, messages=added, title=retitled, not_imported=every)
 
     def _add_messages(
-        self, tx: Tx, session_id: str, left_before: list[int]
-    ) -> tuple[int, dict[int, Left]]:
-        """Append the later messages; the earlier ones may have been rewound or compacted since."""
+        self, tx: Tx, session_id: str, earlier_not_imported: list[int]
+    ) -> tuple[int, dict[int, NotImported]]:
+        """Append later messages and update whether earlier ones are active or compacted."""
         here = tx.tuples(
             "SELECT id, active, compacted FROM messages WHERE session_id = ? ORDER BY id",
             session_id,
         )
-        there = [row for row in self._source.messages(session_id) if row["id"] not in left_before]
+        there = [
+            row
+            for row in self._source.messages(session_id)
+            if row["id"] not in earlier_not_imported
+        ]
         originals = Originals(there)
         for position, ((id_, *before), row) in enumerate(zip(here, there, strict=False)):
             now = [foreign_rows.is_active(row), foreign_rows.is_compacted(row)]
@@ -340,14 +350,14 @@ class _Taking:
                 tx.run("UPDATE messages SET active = ?, compacted = ? WHERE id = ?", *now, id_)
             if now[1]:
                 originals.add(position, row, id_)
-        left = self._append(tx, session_id, there, originals, len(here))
-        return len(there) - len(here) - len(left), left
+        not_imported = self._append(tx, session_id, there, originals, len(here))
+        return len(there) - len(here) - len(not_imported), not_imported
 
     def _title(self, session_id: str) -> str | None:
         return foreign_rows.text(self._source.session(session_id).get("title"))
 
     def _link(self, tx: Tx, session_id: str) -> bool:
-        """Hang a session under its parent; False when there should be one and is not."""
+        """Link a session to its parent; return False when its parent is missing."""
         link = self._plan.links.get(session_id)
         if link is None:
             return True
@@ -367,31 +377,31 @@ class _Taking:
         tx: Tx,
         session_id: str,
         found: Session,
-        given: list[str | None],
-        left: list[int],
-    ) -> tuple[int, list[Left]]:
-        """Write what was spent and set every counter; gives how many usage rows, and which not."""
+        titles_: list[str | None],
+        not_imported: list[int],
+    ) -> tuple[int, list[NotImported]]:
+        """Write usage rows and counters; return how many rows, and those that were not imported."""
         usage = self._source.usage(session_id)
         spendings = foreign_rows.spendings(usage, found)
-        unspent: list[Left] = []
+        unspent: list[NotImported] = []
         for spending in spendings:
             try:
                 _spend(tx, session_id, spending)
             except (*tx.rejections, RecursionError, UnicodeError) as error:
                 what = f"usage of {spending.spent.model} in session {session_id}"
-                unspent.append(Left(what, 1, f"{_UNFIT} ({error})"))
-        # The rows were just added up by the database; the session's own sums are the true ones.
+                unspent.append(NotImported(what, 1, f"{_UNFIT} ({error})"))
+        # Triggers have summed the rows; the sums of the session are more accurate.
         sessions.change(tx, session_id, **found.totals)
         sessions.recount(tx, session_id)
         extra = found.extra
         if usage:
             extra = {**extra, "model_usage": foreign_rows.usage_beside(usage)}
-        foreign_mark.write(tx, session_id, extra, self._there(session_id), given, left)
+        foreign_mark.write(tx, session_id, extra, self._there(session_id), titles_, not_imported)
         return len(spendings) - len(unspent), unspent
 
 
 def _may_go_on(tx: Tx, parent: Row) -> bool:
-    """Whether a parent is still the end of its line, and nobody has gone on with it here."""
+    """Return whether a parent may get a continuation: it is the tip and was not used here."""
     return bool(
         parent["is_tip"]
         and parent["end_reason"] == "compression"
@@ -410,58 +420,62 @@ def _spend(tx: Tx, session_id: str, spending: Spending) -> None:
     )
 
 
-def _report(done: list[_Outcome], left: list[Left], plan: Plan) -> ForeignReport:
-    new = [one for one in done if one.fate == _NEW]
+def _report(done: list[_Outcome], not_imported: list[NotImported], plan: Plan) -> ForeignReport:
+    new = [outcome for outcome in done if outcome.fate == _NEW]
     refused = [
-        Left(f"session {one.id}", 1, f"{one.fate} (new messages there: {one.waiting})")
-        for one in done
-        if one.fate in (_DIVERGED, _REWRITTEN)
+        NotImported(
+            f"session {outcome.id}", 1, f"{outcome.fate} (new messages there: {outcome.waiting})"
+        )
+        for outcome in done
+        if outcome.fate in (_DIVERGED, _REWRITTEN)
     ]
-    refused += [left for one in done for left in one.left]
+    refused += [not_imported for outcome in done for not_imported in outcome.not_imported]
     cut_off = set(plan.detached)
     return ForeignReport(
-        Taken(
+        ImportCounts(
             sessions=len(new),
-            messages=sum(one.messages for one in done),
-            usage=sum(one.usage for one in new),
+            messages=sum(outcome.messages for outcome in done),
+            usage=sum(outcome.usage for outcome in new),
         ),
-        skipped=[one.id for one in done if one.fate in (_SAME, _STRANGER)],
-        grown=[one.id for one in done if one.fate == _GROWN],
-        left=refused + left,
-        retitled={one.id: one.title for one in done if one.title is not None},
-        detached=[one.id for one in new if one.detached or one.id in cut_off],
-        filled=[one.id for one in new if one.filled],
-        mended=[],
+        skipped=[outcome.id for outcome in done if outcome.fate in (_SAME, _STRANGER)],
+        updated=[outcome.id for outcome in done if outcome.fate == _GROWN],
+        not_imported=refused + not_imported,
+        retitled={outcome.id: outcome.title for outcome in done if outcome.title is not None},
+        detached=[outcome.id for outcome in new if outcome.detached or outcome.id in cut_off],
+        completed=[outcome.id for outcome in new if outcome.completed],
+        repaired=[],
     )
 
 
-def _left_rows(source: Source) -> list[Left]:
-    """What is in the file and is not taken, with the reason."""
-    left: list[Left] = []
+def _skipped_rows(source: Source) -> list[NotImported]:
+    """Return the tables and rows of the file that are not imported, with the reason."""
+    not_imported: list[NotImported] = []
     for table in source.tables():
-        if table not in _TAKEN_TABLES:
-            why = _LEFT_TABLES.get(table, "this version does not know the table")
-            left.append(Left(table, source.count(table), why))
+        if table not in _IMPORTED_TABLES:
+            why = _SKIPPED_TABLES.get(table, "this version does not know the table")
+            not_imported.append(NotImported(table, source.count(table), why))
     if "state_meta" in source.tables():
         goals = source.count("state_meta", "key LIKE 'goal:%'")
-        left.append(Left("goals", goals, "sessions have no goals here; they are in state_meta"))
+        not_imported.append(
+            NotImported("goals", goals, "sessions have no goals here; they are in state_meta")
+        )
     orphans = source.count("messages", f"NOT {_OWNED}")
-    left.append(Left("messages", orphans, "they belong to no session"))
-    return [one for one in left if one.number]
+    not_imported.append(NotImported("messages", orphans, "they belong to no session"))
+    return [outcome for outcome in not_imported if outcome.number]
 
 
 def _with_routes(
     report: ForeignReport, database: Transactional, stored: list[Row], file: Path | None
 ) -> ForeignReport:
     fates = foreign_routes.take(database, stored, file)
-    left = [
-        Left(f"routes {_some(fates[why])}", len(fates[why]), why)
+    not_imported = [
+        NotImported(f"routes {_some(fates[why])}", len(fates[why]), why)
         for why in (foreign_routes.LOST, foreign_routes.OLDER, foreign_routes.UNREADABLE)
         if fates[why]
     ]
     return report._replace(
-        taken=report.taken._replace(routes=len(fates[foreign_routes.TAKEN])),
-        left=report.left + left,
+        imported=report.imported._replace(routes=len(fates[foreign_routes.IMPORTED])),
+        not_imported=report.not_imported + not_imported,
     )
 
 
@@ -469,6 +483,6 @@ _NAMED = 10
 
 
 def _some(names: list[str]) -> str:
-    """The names, of very many the first."""
+    """List names, at most the first ten."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,9 +1,9 @@
-"""What an import from hermes-agent noted on a session: how it was there, and how it was left here.
+"""Store import notes on sessions: their state in hermes-agent, and here after the import.
 
-The next import tells by it what is new there, and whether anybody has used the session here since.
+The next import compares them, to find changes there and to detect that the session was used here.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from hermes_state.ledger import sessions
 from hermes_state.ledger.records import decode, encode
@@ -17,23 +17,23 @@ class Mark(NamedTuple):
     """The note on one session."""
 
     there: list[Any]
-    """The last message's id, how many there were, how many of them active, a digest of the rest."""
+    """The id of the last message, the counts of all and of active messages, and a digest of the rest."""
     here: list[Any]
     titles: list[str | None]
-    """The title there, and the one it was given here."""
-    left: list[int] = []  # noqa: RUF012 -- as notes of earlier imports have it; it is never changed
-    """The ids of its messages there that could not be taken."""
+    """The original title, and the one here."""
+    not_imported: list[int]
+    """The original ids of messages that could not be imported; stored as `left`, maybe missing."""
 
 
 def read(row: Row) -> Mark | None:
-    """The note on a session; None when it did not come from hermes-agent."""
+    """Return the note of a session; None when it was not imported."""
     extra: Row = decode(row["extra"]) if row["extra"] else {}
     note: Any = extra.get(_KEY)
-    is_one = isinstance(note, dict) and _NEEDED <= note.keys() <= set(Mark._fields)
-    return Mark(**note) if is_one else None
-
-
-_NEEDED = set(Mark._fields) - set(Mark._field_defaults)
+    match note:
+        case {"there": there, "here": here, "titles": titles}:
+            return Mark(there, here, titles, cast("Row", note).get("left", []))
+        case _:
+            return None
 
 
 def write(
@@ -42,15 +42,16 @@ def write(
     extra: Row,
     there: list[Any],
     titles: list[str | None],
-    left: list[int],
+    not_imported: list[int],
 ) -> None:
-    """Note how a session is now, with what else is kept beside it."""
-    note = Mark(there, _state(tx, session_id), titles, left)
-    sessions.change(tx, session_id, extra=encode({**extra, _KEY: note._asdict()}))
+    """Store the note of a session, with its other `extra` data."""
+    here = _state(tx, session_id)
+    note = {"there": there, "here": here, "titles": titles, "left": not_imported}
+    sessions.change(tx, session_id, extra=encode({**extra, _KEY: note}))
 
 
 def renew(tx: Tx, session_id: str) -> None:
-    """Note that a session's change was the import's own."""
+    """Update a note after the import itself changed the session."""
     row = sessions.fetch(tx, session_id)
     extra: Row = decode(row["extra"])
     extra[_KEY]["here"] = _state(tx, session_id)
@@ -58,14 +59,14 @@ def renew(tx: Tx, session_id: str) -> None:
 
 
 def is_untouched(tx: Tx, session_id: str) -> bool:
-    """Whether a session came from hermes-agent and nobody has gone on with it here."""
+    """Return whether a session was imported and has not been used here since."""
     row = sessions.find(tx, session_id)
     mark = None if row is None else read(row)
     return mark is not None and mark.here == _state(tx, session_id)
 
 
 def _state(tx: Tx, session_id: str) -> list[Any]:
-    """What changes when a session is used. Title and archive are not use: they stay as they are here."""
+    """Return what changes when a session is used; title and archive do not count."""
     found = tx.tuples(
         "SELECT (SELECT coalesce(max(id), 0) FROM messages WHERE session_id = ?1), message_count,"
         " rewind_count, ended_at, is_tip, (SELECT count(*) FROM usage WHERE session_id = ?1),"

@@ -1,4 +1,4 @@
-"""How the sessions of hermes-agent hang together: what its one parent column means in each case."""
+"""Determine how sessions of hermes-agent are linked, as it has only one parent column."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,26 +7,26 @@ from hermes_state.foreign.rows import fields
 from hermes_state.foreign.source import Head
 
 _MARKED_SINCE = 16
-"""Older schemas do not mark delegates; a child that is nothing else is one."""
+"""Older schemas do not mark delegates; a child without another relation is one."""
 
 _DELEGATE_SOURCES = ("tool", "subagent")
 
 
 class Link(NamedTuple):
-    """What a session is to another one."""
+    """The relation of a session to its parent."""
 
     parent: str
     relation: str
 
 
 class Plan(NamedTuple):
-    """The order in which to take sessions, and what links them."""
+    """The order in which to import sessions, and their links."""
 
     conversations: list[list[str]]
-    """Lines of continuations, oldest first; what a line hangs under comes before it."""
+    """Chains of continuations, oldest first; parents precede their children."""
     links: dict[str, Link]
     detached: list[str]
-    """Sessions whose parent is not there, or is their own descendant."""
+    """Sessions whose parent is missing or is their own descendant."""
 
 
 def plan(heads: Mapping[str, Head], version: int) -> Plan:
@@ -39,16 +39,18 @@ def plan(heads: Mapping[str, Head], version: int) -> Plan:
     heirs = _heirs(heads, links)
     for child, link in links.items():
         if link.relation == "continuation" and heirs[link.parent] != child:
-            # A second heir keeps its own identity: nothing is hidden behind another.
+            # A second continuation becomes a conversation of its own.
             links[child] = Link(link.parent, "branch")
     levels = _levels(heads, parents)
     roots = [id_ for id_ in heads if id_ not in links or links[id_].relation != "continuation"]
-    roots.sort(key=lambda id_: levels[id_])  # stable: of one level, the first started comes first
+    roots.sort(
+        key=lambda id_: levels[id_]
+    )  # stable: sessions of one level stay in the order of their start
     return Plan([_line(root, heirs) for root in roots], links, detached)
 
 
 def _parents(heads: Mapping[str, Head]) -> tuple[dict[str, str], list[str]]:
-    """Who hangs under whom, without circles, and who was cut off for it."""
+    """Return the parent of each session, without cycles, and the sessions that were detached."""
     parents: dict[str, str] = {}
     detached: list[str] = []
     for head in heads.values():
@@ -65,7 +67,7 @@ def _parents(heads: Mapping[str, Head]) -> tuple[dict[str, str], list[str]]:
             line.append(here)
             here = parents.get(here)
         if here in line:
-            # `heads` is in the order of starting: of a circle, the first started is the beginning.
+            # `heads` is in the order of start: a cycle is cut at its first session.
             circle = set(line[line.index(here) :])
             first = next(id_ for id_ in heads if id_ in circle)
             del parents[first]
@@ -85,7 +87,7 @@ def _relation(child: Head, parent: Head, version: int) -> str:
 
 
 def _heirs(heads: Mapping[str, Head], links: Mapping[str, Link]) -> dict[str, str]:
-    """The one session in which each compacted one goes on."""
+    """Return the one session that continues each compacted session."""
     candidates: dict[str, list[Head]] = {}
     for child, link in links.items():
         if link.relation == "continuation":
@@ -94,13 +96,13 @@ def _heirs(heads: Mapping[str, Head], links: Mapping[str, Link]) -> dict[str, st
 
 
 def _claim(head: Head) -> tuple[bool, bool, float, str]:
-    """What makes a session the heir: it was compacted in turn, it is open, it was used last."""
+    """Rank candidates for a continuation: compacted itself, open, used last."""
     active_at = head.active_at if isinstance(head.active_at, float | int) else 0.0
     return head.end_reason == "compression", head.ended_at is None, active_at, head.id
 
 
 def _levels(heads: Mapping[str, Head], parents: Mapping[str, str]) -> dict[str, int]:
-    """How many steps each session is below the top."""
+    """Return the depth of each session."""
     levels: dict[str, int] = {}
     for start in heads:
         line: list[str] = []

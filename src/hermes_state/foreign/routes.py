@@ -1,4 +1,4 @@
-"""The gateway's index of hermes-agent, from its database and from sessions.json, made into routes."""
+"""Import the routes of hermes-agent from its database and from sessions.json."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -14,45 +14,45 @@ from hermes_state.ledger.records import encode
 from hermes_state.store import Transactional, Tx
 from hermes_state.values import Route, Row
 
-_SLICE = 500
+_BATCH = 500
 
-TAKEN = "taken"
-KEPT = "kept"
-LOST = "its session is not here"
+IMPORTED = "taken"
+UNCHANGED = "kept"
+LOST = "its session was not imported"
 OLDER = "the same chat has a newer entry"
 UNREADABLE = "the entry cannot be read"
 
 
 Fates = defaultdict[str, list[str]]
-"""The chats, by their keys, that had each fate."""
+"""The session keys by outcome."""
 
 
 class Entry(NamedTuple):
-    """Where hermes-agent says that a chat's conversation is."""
+    """A route of hermes-agent."""
 
     session_key: str
     session_id: str
-    said: Row
+    data: Row
     updated_at: float
 
 
 def take(database: Transactional, stored: Iterable[Row], file: Path | None) -> Fates:
-    """Take the routes in; says which had which fate. The database's word counts before the file's."""
+    """Import routes and return their outcomes; the database takes precedence over the file."""
     fates: Fates = defaultdict(list)
     entries: dict[str, Entry] = {}
     for row in stored:
         entry = _entry(row["session_key"], fields(row["entry_json"]), number(row["updated_at"]))
         _sort_in(row["session_key"], entry, entries, fates)
-    known = set(entries)
-    for key, said in _in_file(file, fates):
-        if key not in known:
-            _sort_in(key, _entry(key, said, None), entries, fates)
-    waiting = list(entries.values())
-    for start in range(0, len(waiting), _SLICE):
-        portion = waiting[start : start + _SLICE]
-        found = database.write(_take_all, portion)
-        for one, fate in zip(portion, found, strict=True):
-            fates[fate].append(one.session_key)
+    in_database = set(entries)
+    for key, data in _in_file(file, fates):
+        if key not in in_database:
+            _sort_in(key, _entry(key, data, None), entries, fates)
+    pending = list(entries.values())
+    for start in range(0, len(pending), _BATCH):
+        batch = pending[start : start + _BATCH]
+        found = database.write(_import_all, batch)
+        for item, fate in zip(batch, found, strict=True):
+            fates[fate].append(item.session_key)
     return fates
 
 
@@ -64,13 +64,13 @@ def _in_file(file: Path | None, fates: Fates) -> list[tuple[str, Any]]:
     if index is None:
         fates[UNREADABLE].append(file.name)
         return []
-    return [(key, said) for key, said in index.items() if not key.startswith("_")]
+    return [(key, data) for key, data in index.items() if not key.startswith("_")]
 
 
-def _entry(key: object, said: object, updated_at: float | None) -> Entry | None:
-    if not isinstance(key, str) or not isinstance(said, dict):
+def _entry(key: object, data: object, updated_at: float | None) -> Entry | None:
+    if not isinstance(key, str) or not isinstance(data, dict):
         return None
-    entry = cast("Row", said)
+    entry = cast("Row", data)
     session_id = entry.get("session_id")
     if not isinstance(session_id, str):
         return None
@@ -80,7 +80,7 @@ def _entry(key: object, said: object, updated_at: float | None) -> Entry | None:
 
 
 def _seconds(written: object) -> float:
-    """A point in time as the file has it: ISO 8601, in local time."""
+    """Parse a time of the file: ISO 8601 in local time."""
     try:
         return datetime.fromisoformat(text(written) or "").timestamp()
     except ValueError:
@@ -88,38 +88,38 @@ def _seconds(written: object) -> float:
 
 
 def _sort_in(key: object, entry: Entry | None, entries: dict[str, Entry], fates: Fates) -> None:
-    """Keep the newest entry of each chat; hermes-agent has one for each folder it ran from."""
+    """Keep the newest entry per chat; hermes-agent has one per folder in which it ran."""
     if entry is None:
         fates[UNREADABLE].append(str(key))
     elif (other := entries.get(entry.session_key)) is None:
         entries[entry.session_key] = entry
     else:
-        entries[entry.session_key] = max(entry, other, key=lambda one: one.updated_at)
+        entries[entry.session_key] = max(entry, other, key=lambda item: item.updated_at)
         fates[OLDER].append(entry.session_key)
 
 
-def _take_all(tx: Tx, entries: list[Entry]) -> list[str]:
-    return [_take_one(tx, entry) for entry in entries]
+def _import_all(tx: Tx, entries: list[Entry]) -> list[str]:
+    return [_import_one(tx, entry) for entry in entries]
 
 
-def _take_one(tx: Tx, entry: Entry) -> str:
+def _import_one(tx: Tx, entry: Entry) -> str:
     if not sessions.exists(tx, entry.session_id):
         return LOST
     tip = lineage.tip(tx, entry.session_id)
     present = routes.find(tx, entry.session_key)
     if present is not None and not _is_outdated(tx, present, tip, entry):
-        return KEPT
-    is_over = entry.said.get("expiry_finalized") is True
-    route = Route(entry.session_key, encode({**entry.said, "session_id": tip}), expired=is_over)
+        return UNCHANGED
+    is_over = entry.data.get("expiry_finalized") is True
+    route = Route(entry.session_key, encode({**entry.data, "session_id": tip}), expired=is_over)
     routes.save(tx, route, tip)
-    return TAKEN
+    return IMPORTED
 
 
 def _is_outdated(tx: Tx, present: Row, tip: str, entry: Entry) -> bool:
-    """A route that is here gives way only when nobody has used here what it leads to."""
+    """Return whether an existing route may be replaced: its conversation was not used here."""
     target = present["session_id"]
     if target == tip:
         return False
-    if lineage.tip(tx, target) == tip:  # compacted over there since
+    if lineage.tip(tx, target) == tip:  # compacted in hermes-agent since
         return True
     return entry.updated_at > present["updated_at"] and mark.is_untouched(tx, target)

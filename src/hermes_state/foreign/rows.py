@@ -1,6 +1,6 @@
-"""How a row of hermes-agent becomes one of ours; what has no column here is kept beside it.
+"""Convert rows of hermes-agent; values without a column go to `extra`.
 
-Its tables take any type in any column, ours do not, so every value is brought to its type first.
+Its columns accept any type, so every value is converted to the type of ours first.
 """
 
 import json
@@ -15,7 +15,7 @@ from hermes_state.ledger.records import decode, encode
 from hermes_state.values import NewMessage, Row, Spent
 
 _ENCODED = "\x00json:"
-"""How hermes-agent marks content that is not text."""
+"""The prefix of content that hermes-agent stores as JSON."""
 
 _TEXTS = (
     "source", "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "model",
@@ -52,17 +52,17 @@ _MESSAGE_JSON = ("reasoning_details", "codex_reasoning_items", "codex_message_it
 
 
 class Session(NamedTuple):
-    """A session on its way in: its columns, its sums, and what is kept beside them."""
+    """A converted session: its columns, sums and extra data."""
 
     columns: Row
     totals: Row
     extra: Row
-    filled: bool
-    """Whether half an end was made a whole one."""
+    completed: bool
+    """Whether an incomplete end was completed."""
 
 
 class Spending(NamedTuple):
-    """What was spent on one model, for one task."""
+    """The usage of one model for one task."""
 
     spent: Spent
     task: str
@@ -70,22 +70,22 @@ class Spending(NamedTuple):
 
 
 def session(row: Row, active_at: object) -> Session:
-    """A session's row; `active_at` is when its last message was written."""
+    """Convert a session; `active_at` is the time of its last message."""
     columns: Row = {name: text(row.get(name)) for name in _TEXTS}
     columns["source"] = columns["source"] or "unknown"
     extra: Row = {name: value for name, value in row.items() if name not in _ELSEWHERE}
     config = text(row.get("model_config"))
-    if config is None or (known := fields(config)) is None:
+    if config is None or (usages := fields(config)) is None:
         columns["model_config"], extra["model_config"] = None, config
     else:
-        # What only Python's JSON can read is written as everybody's.
-        config = config if _is_json(config) else encode(known)
+        # JSON that only Python reads (NaN) is written as valid JSON.
+        config = config if _is_json(config) else encode(usages)
         columns["model_config"] = sessions.without_instructions(config)
     extra = {name: value for name, value in extra.items() if value not in _EMPTY}
     began = number(row.get("started_at")) or number(active_at) or 0.0
     ended, reason = number(row.get("ended_at")), text(row.get("end_reason"))
-    filled = (ended is None) != (reason is None)
-    if filled:
+    completed = (ended is None) != (reason is None)
+    if completed:
         ended = number(active_at) or began if ended is None else ended
         reason = reason or "unknown"
     columns |= {
@@ -94,7 +94,7 @@ def session(row: Row, active_at: object) -> Session:
         "end_reason": reason,
         "rewind_count": whole(row.get("rewind_count")),
     }
-    return Session(columns, _totals(row), extra, filled)
+    return Session(columns, _totals(row), extra, completed)
 
 
 _EMPTY = (None, 0, "")
@@ -109,7 +109,7 @@ def _totals(row: Row) -> Row:
 
 
 def cost(row: Row, *, zero_is_known: bool) -> float:
-    """What was really paid, else what was thought to be."""
+    """Return the actual cost, else the estimated one."""
     actual, estimated = number(row.get("actual_cost_usd")), number(row.get("estimated_cost_usd"))
     if actual is None or (not actual and not zero_is_known):
         return estimated or 0.0
@@ -117,15 +117,15 @@ def cost(row: Row, *, zero_is_known: bool) -> float:
 
 
 def spendings(usage: Iterable[Row], found: Session) -> list[Spending]:
-    """What the model calls of a session cost; older schemas only know the sum."""
+    """Return the usage of a session; older schemas have only the sum."""
     began, model = found.columns["started_at"], found.columns["model"]
-    known = [
+    usages = [
         Spending(
             Spent(
                 text(row.get("model")) or "unknown",
                 text(row.get("billing_provider")) or "",
                 **{name: whole(row.get(name)) for name in _TOKENS},
-                # In this table a cost nobody knows is a zero, not an empty field.
+                # In this table an unknown cost is 0, not NULL.
                 cost_usd=cost(row, zero_is_known=False),
             ),
             text(row.get("task")) or "",
@@ -134,15 +134,15 @@ def spendings(usage: Iterable[Row], found: Session) -> list[Spending]:
         for row in usage
     ]
     totals = found.totals
-    if known or not any(totals.values()):
-        return known
+    if usages or not any(totals.values()):
+        return usages
     sums = {name: totals[name] for name in (*_TOKENS, "cost_usd")}
     provider = text(found.extra.get("billing_provider")) or ""
     return [Spending(Spent(model or "unknown", provider, **sums), "", began)]
 
 
 def usage_beside(usage: Iterable[Row]) -> list[Row]:
-    """The columns of usage rows that have no place in ours."""
+    """Return the columns of usage rows without a column here."""
     dropped = {"session_id", *_TOKENS}
     return [
         {name: v for name, v in row.items() if name not in dropped and v not in _EMPTY}
@@ -151,7 +151,7 @@ def usage_beside(usage: Iterable[Row]) -> list[Row]:
 
 
 def message(row: Row) -> NewMessage:
-    """A message's row."""
+    """Convert a message."""
     extra: Row = {
         name: value
         for name, value in row.items()
@@ -184,22 +184,22 @@ def message(row: Row) -> NewMessage:
 
 
 def is_compacted(row: Row) -> bool:
-    """Tell whether a summary stands for a message in the model's view."""
+    """Return whether a summary replaces a message for the model."""
     return bool(whole(row.get("compacted"))) and not is_active(row)
 
 
 _SUMMARY = "[CONTEXT COMPACTION"
-"""How the message that stands for compacted ones begins."""
+"""The beginning of a summary."""
 _TELLING = 40
-"""Characters from which on two messages with the same words are the same message."""
+"""Minimum length from which equal texts are the same message."""
 
 
 _MOMENT_S = 0.1
-"""The most between the times of messages that one compaction wrote."""
+"""Maximum difference between the times of messages that one compaction wrote."""
 
 
 class Originals:
-    """The compacted messages of a session, to tell the copies that were made beside a summary.
+    """Recognizes copies of compacted messages in a session.
 
     hermes-agent compacts a session in place: it hides all rows, then adds copies of the first ones, a
     summary, and copies of the last ones.
@@ -209,24 +209,24 @@ class Originals:
         """`rows` are all messages of the session, in order."""
         self._copies = _copies(rows)
         self._ids: dict[str, list[tuple[float, int]]] = {}
-        """By what they say: when, and the id of the row here."""
+        """The time and the id here, by text."""
         self._ids_at: dict[int, int] = {}
-        """The ids of the rows here, by position."""
+        """The ids here, by position."""
 
     def add(self, position: int, row: Row, id_: int) -> None:
-        """Remember a compacted message under the id it got here."""
+        """Register a compacted message with its id here."""
         self._ids_at[position] = id_
         self._ids.setdefault(_words(row), []).append((number(row.get("timestamp")) or 0.0, id_))
 
     def marked(self, position: int, row: Row, found: NewMessage) -> NewMessage:
-        """The same message, as a summary or a copy if it is one."""
+        """Return the message, marked as summary or copy if it is one."""
         if is_summary(row):
             return found._replace(kind="summary")
         if (origin := self._ids_at.get(self._copies.get(position, -1))) is not None:
             return found._replace(kind="copy", origin_id=origin)
-        said = _words(row)
+        words = _words(row)
         is_telling = len(text(row.get("content")) or "") >= _TELLING or row.get("tool_call_id")
-        for at, id_ in reversed(self._ids.get(said, ())):
+        for at, id_ in reversed(self._ids.get(words, ())):
             if is_telling or row.get("tool_calls") or at == found.timestamp:
                 return found._replace(kind="copy", origin_id=id_)
         return found
@@ -235,20 +235,20 @@ class Originals:
 def _copies(rows: Sequence[Row]) -> dict[int, int]:
     """Return which rows are copies by their place around a summary: the position of each original.
 
-    Words that are few may have been said again, so it is the place that tells: after a summary stands
-    the end of what the model was shown before, and before it the beginning. How many are copies tells
-    what is not hidden before a summary, or the time: copies that got a new one were written with it.
+    Short texts may occur again, so the position decides: a summary is followed by the end of the earlier
+    context and preceded by its beginning. The number of copies follows from the active rows before a
+    summary, or from the time: copies with a new time were written together with the summary.
     """
-    said = [_words(row) for row in rows]
+    words = [_words(row) for row in rows]
     copies: dict[int, int] = {}
     view: list[int] = []
     for at, row in enumerate(rows):
-        if is_summary(row) and (count := _copied_head(rows, said, view, at)) is not None:
+        if is_summary(row) and (count := _copied_head(rows, words, view, at)) is not None:
             before = view[: len(view) - count]
             copies |= zip(range(at - count, at), before, strict=False)
-            copies |= _copied_tail(rows, said, before, at + 1)
+            copies |= _copied_tail(rows, words, before, at + 1)
             view = list(range(at - count, at))
-        if is_active(row) or is_compacted(row):  # not taken back
+        if is_active(row) or is_compacted(row):  # not rewound
             view.append(at)
     for position, origin in copies.items():  # in order, so that an original is resolved before
         copies[position] = copies.get(origin, origin)
@@ -256,11 +256,11 @@ def _copies(rows: Sequence[Row]) -> dict[int, int]:
 
 
 def _copied_head(
-    rows: Sequence[Row], said: Sequence[str], view: Sequence[int], end: int
+    rows: Sequence[Row], words: Sequence[str], view: Sequence[int], end: int
 ) -> int | None:
     """Return how many rows before a summary are copies of the beginning of a view that they end.
 
-    None: the summary stands for something else.
+    Returns None when the summary replaces something else.
     """
     active = sum(not is_compacted(rows[position]) for position in view)
     guesses = [_written_with(rows, end, -1), *range(len(view) // 2, 1, -1)]
@@ -269,28 +269,28 @@ def _copied_head(
         if not count:
             continue
         if all(
-            said[first] == said[copy] for first, copy in zip(view, copied, strict=False)
+            words[first] == words[copy] for first, copy in zip(view, copied, strict=False)
         ) and not (active and is_compacted(rows[copied[0]])):
             return count
     return None if active else 0
 
 
 def _copied_tail(
-    rows: Sequence[Row], said: Sequence[str], view: Sequence[int], begin: int
+    rows: Sequence[Row], words: Sequence[str], view: Sequence[int], begin: int
 ) -> dict[int, int]:
     """Return the rows from `begin` on that are copies of the end of a view, with their originals."""
     most = _written_with(rows, begin - 1, 1) or len(view)
     for first in range(max(0, len(view) - most), len(view)):
-        kept = view[first:]
-        if begin + len(kept) <= len(said) and all(
-            said[position] == said[begin + n] for n, position in enumerate(kept)
+        tail = view[first:]
+        if begin + len(tail) <= len(words) and all(
+            words[position] == words[begin + n] for n, position in enumerate(tail)
         ):
-            return {begin + n: position for n, position in enumerate(kept)}
+            return {begin + n: position for n, position in enumerate(tail)}
     return {}
 
 
 def _written_with(rows: Sequence[Row], at: int, step: int) -> int:
-    """Return how many rows before (-1) or after (1) a row were written at its moment."""
+    """Return how many rows before (-1) or after (1) a row have the same time."""
     moment, count = number(rows[at].get("timestamp")) or 0.0, 0
     while 0 <= (position := at + step * (count + 1)) < len(rows):
         if abs((number(rows[position].get("timestamp")) or 0.0) - moment) > _MOMENT_S:
@@ -300,7 +300,7 @@ def _written_with(rows: Sequence[Row], at: int, step: int) -> int:
 
 
 def is_summary(row: Row) -> bool:
-    """Tell whether a message stands for compacted ones."""
+    """Return whether a message is a summary."""
     return (text(row.get("content")) or "").startswith(_SUMMARY)
 
 
@@ -311,17 +311,17 @@ def _words(row: Row) -> str:
 
 
 def is_active(row: Row) -> bool:
-    """Whether a message still belongs to what the model is shown; unsaid, it does."""
+    """Return whether a message is active; it is when the column is missing."""
     return row.get("active") is None or bool(whole(row["active"]))
 
 
 def content(stored: object) -> Any:  # noqa: ANN401 -- text or parts, as in a message
-    """What was said: text, or the parts that the text stands for."""
-    said = text(stored)
-    if said is not None and said.startswith(_ENCODED):
-        parts = loads(said[len(_ENCODED) :])
-        return said if parts is None else parts
-    return said
+    """Return the content: text, or the parts that it encodes."""
+    words = text(stored)
+    if words is not None and words.startswith(_ENCODED):
+        parts = loads(words[len(_ENCODED) :])
+        return words if parts is None else parts
+    return words
 
 
 def _or_as_it_was(stored: object) -> object:
@@ -330,45 +330,45 @@ def _or_as_it_was(stored: object) -> object:
 
 
 _DEEPEST = 200
-"""How deep values may be nested. What reads them goes a call deeper each time, and calls are limited."""
+"""Maximum nesting of JSON values, as readers recurse."""
 
 
 def loads(stored: object) -> Any:  # noqa: ANN401 -- whatever the JSON says
-    """What a JSON text says; None when it says nothing that can be read, or is nested beyond reason."""
-    given = text(stored)
-    if not given:
+    """Parse JSON; return None when it is invalid or nested too deeply."""
+    json_text = text(stored)
+    if not json_text:
         return None
     try:
-        value = decode(given)
+        value = decode(json_text)
     except RecursionError:
         return None
     except ValueError:
-        value = _pythons(given)
-    return value if _is_flat(given, value) else None
+        value = _pythons(json_text)
+    return value if _is_flat(json_text, value) else None
 
 
-def _pythons(given: str) -> Any:  # noqa: ANN401 -- as above
-    """The same by Python's own JSON, which lets NaN and half characters through; these not to us."""
+def _pythons(json_text: str) -> Any:  # noqa: ANN401 -- as above
+    """Parse JSON with Python's parser, which accepts NaN; remove lone surrogates."""
     try:
-        return json.loads(without_surrogates(json.dumps(json.loads(given), ensure_ascii=False)))
+        return json.loads(without_surrogates(json.dumps(json.loads(json_text), ensure_ascii=False)))
     except (ValueError, RecursionError):
         return None
 
 
-def _is_json(given: str) -> bool:
+def _is_json(json_text: str) -> bool:
     try:
-        decode(given)
+        decode(json_text)
     except ValueError:
         return False
     return True
 
 
-def _is_flat(given: str, value: object) -> bool:
-    if given.count("[") + given.count("{") <= _DEEPEST:
+def _is_flat(json_text: str, value: object) -> bool:
+    if json_text.count("[") + json_text.count("{") <= _DEEPEST:
         return True
     level = [value]
     for _ in range(_DEEPEST):
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for inner_value in level for inner in _inside(inner_value)]
         if not level:
             return True
     return False
@@ -381,26 +381,26 @@ def _inside(value: object) -> Iterable[object]:
 
 
 def fields(stored: object) -> dict[str, Any] | None:
-    """What a JSON object says; None when it is none."""
-    said = loads(stored)
-    return cast("dict[str, Any]", said) if isinstance(said, dict) else None
+    """Parse a JSON object; return None for anything else."""
+    words = loads(stored)
+    return cast("dict[str, Any]", words) if isinstance(words, dict) else None
 
 
 def text(value: object) -> str | None:
-    """Any value as text."""
+    """Convert any value to text."""
     if value is None or isinstance(value, str):
         return value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def whole(value: object) -> int:
-    """Any value as a whole number; what is none, or is beyond all counting, counts nothing."""
+    """Convert any value to an integer; invalid and huge numbers become 0."""
     found = value if isinstance(value, int) else int(number(value) or 0)
     return found if abs(found) <= LARGEST_AMOUNT else 0
 
 
 def number(value: object) -> float | None:
-    """Any value as a number, such as seconds since the epoch; None when it is none."""
+    """Convert any value to a finite float, or None."""
     try:
         found = float(value if isinstance(value, int | float) else text(value) or "")
     except (ValueError, OverflowError):

@@ -1,8 +1,8 @@
-"""A hermes-agent home as it lies on disk: found, opened so that nothing in it changes, read by rows.
+"""Open and read a hermes-agent home without changing a byte in it.
 
-SQLite would make a -shm file beside a WAL database even for a reader, so there are three ways in: a log
-that somebody keeps is read with its index left alone; a file without a log is read as it is, and
-watched; what needs a recovery first is copied elsewhere and recovered there.
+SQLite would create a -shm file beside a WAL database even for a reader. So a database with a log is read
+with its shared memory read-only; one without a log is read as immutable and watched for changes; one
+that needs recovery is copied and recovered elsewhere.
 """
 
 import logging
@@ -54,8 +54,11 @@ id session_id role content tool_call_id tool_calls tool_name effect_disposition 
 finish_reason reasoning reasoning_content reasoning_details codex_reasoning_items codex_message_items
 platform_message_id observed active compacted api_content
 """
-_KNOWN = {"sessions": set(_SESSION_COLUMNS.split()), "messages": set(_MESSAGE_COLUMNS.split())}
-"""The columns of the newest schema that we know, also those that are only kept beside."""
+_KNOWN_COLUMNS = {
+    "sessions": set(_SESSION_COLUMNS.split()),
+    "messages": set(_MESSAGE_COLUMNS.split()),
+}
+"""The columns of the newest known schema, including those without a column here."""
 _ROUTE = ("session_key", "entry_json", "updated_at")
 _BUSY_MS = 10_000
 
@@ -63,14 +66,14 @@ _DIFFERENT = "Give the path of a hermes-agent home, or of the state.db in it."
 
 
 class Place(NamedTuple):
-    """What there is to read; at least one of the two."""
+    """The files of a home; at least one of them exists."""
 
     database: Path | None
     routes: Path | None
 
 
 def locate(path: Path) -> Place:
-    """Find the database and the routes file in a home, or take the path of the database itself."""
+    """Find the database and the routes file in a home, or accept the path of a database."""
     if path.is_dir():
         database, routes = path / "state.db", path / "sessions" / "sessions.json"
         found = Place(
@@ -87,7 +90,7 @@ def locate(path: Path) -> Place:
 
 
 class Head(NamedTuple):
-    """What is needed of every session to see how they hang together."""
+    """The fields of a session that determine how it is linked."""
 
     id: str
     parent: str | None
@@ -106,14 +109,14 @@ class Head(NamedTuple):
 class Heads(NamedTuple):
     """The sessions of a file."""
 
-    known: dict[str, Head]
-    """In the order they were started."""
-    nameless: list[tuple[str, int]]
-    """Those whose id is no text, as far as it can be shown, with how many messages they have."""
+    by_id: dict[str, Head]
+    """In the order of their start."""
+    without_id: list[tuple[str, int]]
+    """Sessions whose id is not text: a printable form, and their message counts."""
 
 
 class Source:
-    """One snapshot of a hermes-agent database."""
+    """Reads one snapshot of a hermes-agent database."""
 
     def __init__(self, path: Path, conn: apsw.Connection, unchanged: Callable[[], None]) -> None:
         self.path = path
@@ -121,8 +124,8 @@ class Source:
         self._unchanged = unchanged
         self._columns: dict[str, list[str]] = {}
         self.warnings: list[str] = []
-        self.mended: dict[str, None] = {}
-        """Sessions some of whose text could not be read and was replaced, in the order it was found."""
+        self.repaired: dict[str, None] = {}
+        """Sessions with invalid text that was replaced, in the order of discovery."""
         with self._reading():
             conn.execute("BEGIN")
             for (name,) in conn.execute(
@@ -133,7 +136,7 @@ class Source:
         self.version = self._check()
 
     def _check(self) -> int:
-        """Refuse what is not hermes-agent's, is newer than we know, or is damaged; gives the schema."""
+        """Return the schema version; raise for foreign or damaged files."""
         if self._conn.pragma("application_id") == APPLICATION_ID:
             raise ForeignStoreError(
                 f"{self.path} is a store of this Hermes, not of hermes-agent.",
@@ -149,7 +152,7 @@ class Source:
         version = self._ask("SELECT max(version) AS version FROM schema_version")[0]["version"]
         if not isinstance(version, int):
             raise ForeignStoreError(
-                f"{self.path} does not say which schema it has.",
+                f"{self.path} has no schema version.",
                 fix="Nothing was changed. Open it with hermes-agent once, then try again.",
             )
         if version > NEWEST_SCHEMA:
@@ -163,21 +166,21 @@ class Source:
         return version
 
     def _warnings(self, version: int) -> list[str]:
-        """Describe a schema that is newer than we know, and what in it is unknown."""
+        """Describe a newer schema and its unknown columns."""
         unknown = [
             f"{table}.{name}"
-            for table, known in _KNOWN.items()
+            for table, columns in _KNOWN_COLUMNS.items()
             for name in self._columns[table]
-            if name not in known
+            if name not in columns
         ]
-        kept = f" Kept beside what is known: {', '.join(unknown)}." if unknown else ""
+        note = f" Kept as extra data: {', '.join(unknown)}." if unknown else ""
         return [
             f"{self.path} has schema {version} of hermes-agent; this Hermes knows {NEWEST_SCHEMA}"
-            f" and imports what it understands.{kept}"
+            f" and imports what it understands.{note}"
         ]
 
     def heads(self) -> Heads:
-        """Every session, in the order they were started."""
+        """Return every session, in the order of start."""
         optional = ("parent_session_id", "ended_at", "end_reason", "model_config", "archived")
         parent, ended, reason, config, archived = (self._or_null(name) for name in optional)
         active = "coalesce(active, 1)" if "active" in self._columns["messages"] else "1"
@@ -205,37 +208,37 @@ class Source:
         heads = Heads({}, [])
         for row, replaced in found:
             if isinstance(row["id"], str) and "id" not in replaced:
-                heads.known[row["id"]] = Head(**row)
+                heads.by_id[row["id"]] = Head(**row)
             else:
-                heads.nameless.append((str(row["id"]), row["messages"]))
+                heads.without_id.append((str(row["id"]), row["messages"]))
         return heads
 
     def _or_null(self, column: str) -> str:
         return f"sessions.{column}" if column in self._columns["sessions"] else "NULL"
 
     def session(self, session_id: str) -> Row:
-        """All columns of a session."""
+        """Return all columns of a session."""
         return self._all_of("sessions", session_id, "WHERE id = ?")[0]
 
     def messages(self, session_id: str) -> list[Row]:
-        """All rows of a session's messages in the order they were written."""
+        """Return the messages of a session in the order of writing."""
         return self._all_of("messages", session_id, "WHERE session_id = ? ORDER BY messages.id")
 
     def messages_until(self, session_id: str, last: int) -> int:
-        """How many messages a session has up to this id."""
+        """Count the messages of a session up to an id."""
         found = self._ask(
             "SELECT count(*) AS n FROM messages WHERE session_id = ? AND id <= ?", session_id, last
         )
         return found[0]["n"]
 
     def usage(self, session_id: str) -> list[Row]:
-        """What a session's model calls cost, one row a model, provider and task."""
+        """Return the usage of a session, one row per model, provider and task."""
         if "session_model_usage" not in self._columns:
             return []
         return self._all_of("session_model_usage", session_id, "WHERE session_id = ?")
 
     def routes(self) -> list[Row]:
-        """The gateway's index, the most recently used first."""
+        """Return the routes, most recently used first."""
         if "gateway_routing" not in self._columns:
             return []
         columns = {name: f"gateway_routing.{name}" for name in _ROUTE}
@@ -243,30 +246,30 @@ class Source:
         return [row for row, _ in self._read(columns, order)]
 
     def tables(self) -> list[str]:
-        """The tables that are no part of SQLite's own machinery or of a search index."""
+        """Return the tables, without those of SQLite and of search indexes."""
         machinery = ("sqlite_", "messages_fts")
         return [name for name in self._columns if not name.startswith(machinery)]
 
     def count(self, table: str, where: str = "1") -> int:
-        """How many rows a table has."""
+        """Count the rows of a table."""
         return self._ask(f"SELECT count(*) AS n FROM {_quoted(table)} WHERE {where}")[0]["n"]
 
     def check_unchanged(self) -> None:
-        """Refuse to go on with a file that was read while somebody wrote it."""
+        """Raise StoreBusyError when the file was written while it was read."""
         self._unchanged()
 
     def _all_of(self, table: str, session_id: str, rest: str) -> list[Row]:
-        """All columns of a session's rows; notes when something in them had to be replaced."""
+        """Return all columns of the rows of a session; record replaced text."""
         columns = {name: f"{table}.{_quoted(name)}" for name in self._columns[table]}
         found = self._read(columns, f"FROM {table} {rest}", session_id)
         if any(replaced for _, replaced in found):
-            self.mended[session_id] = None
+            self.repaired[session_id] = None
         return [row for row, _ in found]
 
     def _read(
         self, columns: Mapping[str, str], rest: str, *bindings: object
     ) -> list[tuple[Row, list[str]]]:
-        """Rows, each with the names of the columns whose text had to be replaced in part."""
+        """Return rows, each with the names of the columns with replaced text."""
         chosen = ", ".join(f"{what} AS {_quoted(name)}" for name, what in columns.items())
         with self._reading():
             try:
@@ -278,7 +281,7 @@ class Source:
     def _read_as_bytes(
         self, columns: Mapping[str, str], rest: str, *bindings: object
     ) -> list[tuple[Row, list[str]]]:
-        """The same where some text is none: SQLite keeps whatever bytes it was given as text."""
+        """Read rows with invalid text, as SQLite stores any bytes as text."""
         chosen = ", ".join(
             f"typeof({what}), iif(typeof({what}) = 'text', CAST({what} AS BLOB), {what})"
             for what in columns.values()
@@ -323,7 +326,7 @@ def _damaged(path: Path, text: str) -> StoreCorruptError:
 
 @contextmanager
 def reading(path: Path) -> Generator[None]:
-    """Say of a foreign file what is wrong with it, never that our own should be repaired."""
+    """Raise errors that name the foreign file instead of our store."""
     try:
         yield
     except (apsw.CorruptError, apsw.IOError) as error:
@@ -348,7 +351,7 @@ def _no_database(path: Path) -> ForeignStoreError:
 
 @contextmanager
 def opened(path: Path) -> Generator[Source]:
-    """Open a hermes-agent database for reading; not a byte of its folder changes."""
+    """Open a hermes-agent database for reading without changing its folder."""
     with reading(path):
         with path.open("rb") as file:
             header = file.read(20)
@@ -360,7 +363,7 @@ def opened(path: Path) -> Generator[Source]:
     elif wal.exists() and wal.stat().st_size:
         yield from _opened_or_copied(path, "mode=ro&readonly_shm=1")
     else:
-        # Nobody has it open. "immutable" takes no lock, so we look whether that stays true.
+        # Nobody has it open. "immutable" takes no lock, so the file is watched.
         yield from _sourced(path, path, "immutable=1", _watch(path))
 
 
@@ -409,7 +412,7 @@ def _connect(path: Path, how: str) -> apsw.Connection:
 
 
 def _watch(path: Path) -> Callable[[], None]:
-    """A check that the file is still what it is now."""
+    """Return a check that raises when the file changes."""
 
     def look() -> tuple[int, int]:
         status = path.stat()
@@ -421,7 +424,7 @@ def _watch(path: Path) -> Callable[[], None]:
         if look() != before:
             raise StoreBusyError(
                 f"{path} was written to while it was read.",
-                fix="Stop hermes-agent and try again; what was taken already is not taken twice.",
+                fix="Stop hermes-agent and try again; nothing is imported twice.",
             )
 
     return unchanged

@@ -107,10 +107,10 @@ def _insert(tx: Tx, session_id: str, source: str, values: Row) -> None:
 
 
 def _fill(tx: Tx, session_id: str, values: Row) -> None:
-    known = {name: value for name, value in values.items() if value is not None}
-    if known:
-        changes = ", ".join(f"{name} = coalesce({name}, ?)" for name in known)
-        tx.run(f"UPDATE sessions SET {changes} WHERE id = ?", *known.values(), session_id)
+    given_values = {name: value for name, value in values.items() if value is not None}
+    if given_values:
+        changes = ", ".join(f"{name} = coalesce({name}, ?)" for name in given_values)
+        tx.run(f"UPDATE sessions SET {changes} WHERE id = ?", *given_values.values(), session_id)
 
 
 def _link_to_parent(tx: Tx, session_id: str, parent_id: str) -> None:

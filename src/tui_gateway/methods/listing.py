@@ -145,7 +145,7 @@ class Search(Params, frozen=True):
 def search(rt: Runtime, rid: Rid, params: Search) -> Hits:
     """Find conversations by what was said in them; one row each, the latest find first."""
     del rid
-    hits = rt.db().search_messages(params.query, limit=params.limit, once_a_conversation=True)
+    hits = rt.db().search_messages(params.query, limit=params.limit, once_per_conversation=True)
     return Hits([_hit(rt, hit) for hit in hits])
 
 

@@ -1,10 +1,10 @@
-"""Bringing what was committed from the log into the file, beside the writers instead of in a commit.
+"""Checkpoint the write-ahead log in a background thread instead of in a commit.
 
-at rest → (enough pages were written) → a thread copies them → the next commit copies the rest → at rest
+idle → (enough pages were written) → a thread copies them → the next commit copies the rest → idle
 
-The thread does nearly all of the work while others go on writing. What they write meanwhile keeps the
-log from being used anew, so the last few pages are copied by a writer after its commit, when nobody else
-of this process writes. Whatever fails here costs nothing but a longer log, and is tried again.
+The thread copies nearly all pages while others write. Their writes keep the log from being reused, so a
+writer copies the last pages after its commit, when no other thread of this process writes. A failure
+costs only a longer log, and the checkpoint is tried again.
 """
 
 import logging
@@ -16,11 +16,11 @@ import apsw
 logger = logging.getLogger(__name__)
 
 PAGES = 2000
-"""How many pages are written before they are brought into the file."""
+"""Pages in the log before a checkpoint starts."""
 
 
 class Checkpoints:
-    """The checkpoints of one writing connection."""
+    """Runs the checkpoints of one writing connection."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class Checkpoints:
         wait: Callable[[int], bool],
         open_another: Callable[[], apsw.Connection],
     ) -> None:
-        """`wait` is what the connection does while another process has the lock."""
+        """`wait` is the busy handler of the connection."""
         conn.pragma("wal_autocheckpoint", 0)
         self._conn = conn
         self._wait = wait
         self._open_another = open_another
         self._mark = 0
-        """How many pages had been written when the last checkpoint was begun."""
+        """Pages written before the last checkpoint started."""
         self._wish = threading.Event()
         self._is_running = False
         self._leaves_rest = False
@@ -42,7 +42,7 @@ class Checkpoints:
         self._thread: threading.Thread | None = None
 
     def committed(self) -> None:
-        """After a commit, by whoever made it: see to it that the log does not grow."""
+        """Start or finish a checkpoint if needed; the writer calls this after each commit."""
         if self._leaves_rest:
             self._leaves_rest = not self._copy_rest()
         elif not self._is_running and self._written() - self._mark >= PAGES:
@@ -51,14 +51,14 @@ class Checkpoints:
             self._begin()
 
     def close(self) -> None:
-        """Wait for a checkpoint that runs; there is none after it."""
+        """Wait for a running checkpoint and start no more."""
         self._is_closed = True
         self._wish.set()
         if self._thread is not None:
             self._thread.join()
 
     def _copy_rest(self) -> bool:
-        """Copy with the writers' lock, so that no other process adds to it; never wait for the lock."""
+        """Copy the last pages under the write lock, without waiting for it."""
         self._conn.set_busy_handler(None)
         try:
             return _copy(self._conn, apsw.SQLITE_CHECKPOINT_FULL)
@@ -69,12 +69,12 @@ class Checkpoints:
         return self._conn.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]
 
     def _begin(self) -> None:
-        if self._thread is None:  # most processes write too little to need one
+        if self._thread is None:  # most processes never need it
             thread = threading.Thread(target=self._work, name="hermes-checkpoint", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # too many; whoever waits for this commit must not hang
-                logger.warning("no thread for a checkpoint; a writer makes it: %s", error)
+            except RuntimeError as error:  # too many threads; the commit must not fail
+                logger.warning("No thread for a checkpoint; a writer runs it: %s", error)
                 self._leaves_rest, self._is_running = True, False
                 return
             self._thread = thread
@@ -87,7 +87,7 @@ class Checkpoints:
             try:
                 conn = conn or self._open_another()
             except apsw.Error as error:
-                logger.warning("no connection for a checkpoint; a writer makes it: %s", error)
+                logger.warning("No connection for a checkpoint; a writer runs it: %s", error)
             else:
                 _copy(conn, apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._leaves_rest, self._is_running = True, False
@@ -96,12 +96,12 @@ class Checkpoints:
 
 
 def _copy(conn: apsw.Connection, mode: int) -> bool:
-    """Copy what can be copied now; tells whether that was all, so that the log can be used anew."""
+    """Copy the pages that can be copied now; return whether that was all."""
     try:
         written, copied = conn.wal_checkpoint(mode=mode)
     except apsw.BusyError:
-        return False  # another process is at it
+        return False  # another process is checkpointing
     except apsw.Error as error:
-        logger.warning("the log was not brought into the file: %s", error)
-        return True  # then not with every commit
+        logger.warning("Checkpoint failed: %s", error)
+        return True  # do not retry after every commit
     return written == copied

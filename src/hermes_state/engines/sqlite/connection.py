@@ -1,4 +1,4 @@
-"""SQLite connections: how they are opened, what a file must be, and whose fault an error is."""
+"""Open SQLite connections, check store files and translate errors of SQLite."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ from hermes_core.text import shell_quoted, truncate
 from hermes_state.engines.sqlite.schema import APPLICATION_ID
 
 OLDEST_SQLITE = (3, 51, 3)
-"""Older ones can corrupt a WAL database that several processes share."""
+"""Older versions can corrupt a WAL database that several processes share."""
 
 MEMORY = Path(":memory:")
 
@@ -49,12 +49,12 @@ _WAL_BYTES_KEPT = 16 * 1024 * 1024
 
 
 def sqlite_version() -> str:
-    """The version of the SQLite inside."""
+    """Return the version of the SQLite library."""
     return apsw.sqlite_lib_version()
 
 
 def check_library(found: str) -> None:
-    """Refuse a SQLite that is known to damage shared databases."""
+    """Raise StoreVersionError for a SQLite version that can corrupt shared databases."""
     if tuple(int(part) for part in found.split(".")[:3]) < OLDEST_SQLITE:
         needed = ".".join(map(str, OLDEST_SQLITE))
         raise StoreVersionError(
@@ -65,7 +65,7 @@ def check_library(found: str) -> None:
 
 
 def check_file(path: Path) -> bool:
-    """Say whether there is a store at `path`; refuse what is not ours, without touching it."""
+    """Return whether there is a store at `path`; raise ForeignStoreError for other files, unchanged."""
     try:
         if path.is_dir():
             raise ForeignStoreError(
@@ -79,7 +79,7 @@ def check_file(path: Path) -> bool:
     if not header:
         return False
     if not header.strip(b"\0") and path.with_name(path.name + "-journal").exists():
-        return False  # the power went while the file was made; its journal takes that back
+        return False  # a crash while the file was created; its journal rolls that back
     if _is_damaged(path, header):
         raise _damaged(path, "its first page")
     if not header.startswith(_MAGIC):
@@ -104,13 +104,13 @@ def check_file(path: Path) -> bool:
 
 
 def is_head(beginning: bytes) -> bool:
-    """Whether a file that begins like this says that it is a store of ours."""
+    """Return whether a file header has the magic and the application id of our stores."""
     is_ours = int.from_bytes(beginning[_APPLICATION_ID_AT], "big") == APPLICATION_ID
     return beginning.startswith(_MAGIC) and is_ours
 
 
 def _is_damaged(path: Path, header: bytes) -> bool:
-    """Whether the head of the file denies what the rest of it shows: that it is a store of ours."""
+    """Return whether the header of one of our stores is damaged, judging by its schema."""
     version = int.from_bytes(header[_VERSION_AT], "big", signed=True)
     has_version = version > 0 or _size(path.with_name(path.name + "-wal"))  # the log may have it
     if is_head(header) and has_version:
@@ -123,7 +123,7 @@ def _size(path: Path) -> int:
 
 
 def _beginning(path: Path, size: int) -> bytes:
-    """Read by SQLite: a file that is closed any other way loses the locks this process has on it."""
+    """Read the start of a file through SQLite; closing it otherwise drops the locks of this process."""
     file = open_file(path, apsw.SQLITE_OPEN_READONLY)
     try:
         return file.xRead(size, 0)
@@ -132,12 +132,12 @@ def _beginning(path: Path, size: int) -> bytes:
 
 
 def open_file(path: Path, access: int) -> apsw.VFSFile:
-    """The bytes of a database file, and its locks, whatever is in it."""
+    """Open a database file for reading its bytes and for locking, whatever it contains."""
     return apsw.VFSFile("", str(path.resolve()), [access | apsw.SQLITE_OPEN_MAIN_DB, 0])
 
 
 def _is_hermes_agent(path: Path) -> bool:
-    """Whether the names of its tables stand in the file or in its log; nothing is opened or made."""
+    """Return whether a file or its log contains the table names of hermes-agent."""
     found = b""
     for name in (path, path.with_name(path.name + "-wal")):
         if name.exists():
@@ -147,7 +147,7 @@ def _is_hermes_agent(path: Path) -> bool:
 
 
 def create_file(path: Path) -> None:
-    """Make an empty store file, 0600, that says whose it is before anything else is in it."""
+    """Create an empty store file with mode 0600 and our application id."""
     try:
         touch_private(path)
     except PermissionError as error:
@@ -160,30 +160,30 @@ def create_file(path: Path) -> None:
 
 
 def make_writable(*files: Path) -> None:
-    """Take back what keeps us from writing files of ours that nobody else is to write.
+    """Make read-only files writable again.
 
-    SQLite gives the files it makes beside a database the mode that this has at that moment; a store that
-    was read-only once would be so for ever.
+    SQLite creates the files beside a database with its current mode, so the log of a store that was once
+    read-only would stay read-only.
     """
     for file in files:
         if file.exists() and not os.access(file, os.W_OK):
-            with suppress(OSError):  # somebody else's; then SQLite says what cannot be done
+            with suppress(OSError):  # owned by another user; SQLite reports what fails
                 file.chmod(0o600)
 
 
 def beside(path: Path) -> tuple[Path, Path]:
-    """The log of a database and the index of that log."""
+    """Return the paths of the log of a database and of its shared-memory file."""
     real = path.resolve()
     return real.with_name(real.name + "-wal"), real.with_name(real.name + "-shm")
 
 
 def in_memory(name: str) -> str:
-    """Where a database without a file lies, for every connection of this process that asks for it."""
+    """Return the URI of a named database in memory, shared by the connections of this process."""
     return f"file:/{name}?vfs=memdb"
 
 
 def connect(place: Path | str, flags: int = 0, vfs: str | None = None) -> apsw.Connection:
-    """Open a file, or (a text) what `in_memory` named."""
+    """Open a file, or the URI that `in_memory` returned."""
     access = flags or apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     name = str(place.absolute()) if isinstance(place, Path) else place
     return apsw.Connection(name, flags=access | apsw.SQLITE_OPEN_URI, vfs=vfs)
@@ -210,7 +210,7 @@ def open_writer(
 
 @contextmanager
 def _closed_on_failure(conn: apsw.Connection) -> Generator[None]:
-    """A damaged file must not stay open because an error remembers the connection to it."""
+    """Close a connection when the block fails, as the traceback would keep it open."""
     try:
         yield
     except BaseException:
@@ -219,7 +219,7 @@ def _closed_on_failure(conn: apsw.Connection) -> Generator[None]:
 
 
 def _switch_to_wal(conn: apsw.Connection, timeout_s: float) -> None:
-    """Here SQLite does not wait for a lock, so processes that make a store together would collide."""
+    """Switch to WAL mode, waiting for the lock, which SQLite does not do here."""
     wait = _patience(timeout_s)
     for times in count():
         try:
@@ -234,7 +234,7 @@ def _switch_to_wal(conn: apsw.Connection, timeout_s: float) -> None:
 def open_reader(
     place: Path | str, busy_timeout_s: float, vfs: str | None = None
 ) -> apsw.Connection:
-    """Open a connection that can only ask."""
+    """Open a read-only connection."""
     writable = isinstance(place, str) or os.access(place, os.W_OK)
     flags = apsw.SQLITE_OPEN_READWRITE if writable else apsw.SQLITE_OPEN_READONLY
     conn = connect(place, flags, vfs)
@@ -245,18 +245,18 @@ def open_reader(
 
 
 def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
-    """Open a store that must not be written, also on a medium where nothing can be."""
+    """Open a store that must not be written, also on read-only media."""
     try:
         conn = connect(path, apsw.SQLITE_OPEN_READONLY)
         with _closed_on_failure(conn):
             _set_up(conn, busy_timeout_s)
             conn.execute("SELECT 1 FROM sqlite_schema").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # A WAL database needs a -shm file beside it; where none can be made, nobody writes either.
+        # A WAL database needs a -shm file; where none can be created, nobody else writes either.
         if _size(path.with_name(path.name + "-wal")):
             raise StoreReadOnlyError(
-                f"The newest of {path} is in its log, which is read only where one can write.",
-                fix="Copy the folder to a place that you may write, and set HERMES_HOME to that.",
+                f"{path} has unmerged changes in its log, which can be read only in a writable folder.",
+                fix="Copy the folder to a writable place and set HERMES_HOME to it.",
             ) from None
         conn = connect(f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY)
         _set_up(conn, busy_timeout_s)
@@ -269,7 +269,7 @@ def open_frozen(path: Path, busy_timeout_s: float) -> apsw.Connection:
 
 
 def _open_without_shared_memory(path: Path, busy_timeout_s: float) -> apsw.Connection:
-    """Open a store alone, on a disk without room for the file that several would share."""
+    """Open a store exclusively, on a disk without room for the shared-memory file."""
     conn = connect(path, apsw.SQLITE_OPEN_READWRITE)
     with _closed_on_failure(conn):
         _set_up(conn, busy_timeout_s)
@@ -281,10 +281,10 @@ def _open_without_shared_memory(path: Path, busy_timeout_s: float) -> apsw.Conne
 def _set_up(conn: apsw.Connection, busy_timeout_s: float) -> None:
     conn.set_busy_handler(_patience(busy_timeout_s))
     conn.pragma("temp_store", "memory")
-    # With it the plan of a statement does not depend on the values given to it. Without, SQLite looks
-    # whether they fit a partial index, and parses such a statement anew for every new value.
+    # With this option, query plans do not depend on bound values. Without it, SQLite checks whether
+    # the values match a partial index, and parses such a statement again for every new value.
     conn.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    # SQLite's own lower() knows the letters of ASCII alone. Bytes, because text may be invalid.
+    # SQLite's lower() handles ASCII only. It takes bytes, because text may be invalid.
     conn.create_scalar_function("casefold", _casefold, 1, deterministic=True)
 
 
@@ -293,7 +293,7 @@ def _casefold(text: bytes) -> str:
 
 
 def _patience(timeout_s: float) -> Callable[[int], bool]:
-    """Wait for a lock in short uneven naps: SQLite's own back-off starves whoever waits longest."""
+    """Return a busy handler with short, uneven pauses; SQLite's backoff starves the longest waiter."""
     began = 0.0
 
     def wait(times: int) -> bool:
@@ -312,7 +312,7 @@ def _patience(timeout_s: float) -> Callable[[int], bool]:
 
 @contextmanager
 def translated(path: Path) -> Generator[None]:
-    """Turn SQLite's errors into the store's own, with the cause kept."""
+    """Raise errors of SQLite as StoreError, with their cause."""
     try:
         yield
     except apsw.Error as error:
@@ -325,8 +325,8 @@ def store_gone(path: Path) -> StoreGoneError:
     """Return the error for a file that is not the one that was opened."""
     return StoreGoneError(
         f"{path} was removed or replaced while it was in use.",
-        fix="Start Hermes again, so that it uses the file that is there now, and see "
-        "whether this is in it before you repeat it.",
+        fix="Restart Hermes to use the file that is there now, and check whether your last "
+        "change is in it before you repeat it.",
     )
 
 
@@ -377,7 +377,7 @@ def _full(path: Path) -> StoreFullError:
 
 
 def _has_no_space(path: Path) -> bool:
-    """Whether the disk has less room than a store needs to be opened."""
+    """Return whether the disk has less space than opening a store needs."""
     try:
         disk = os.statvfs(path.parent)
     except OSError:
@@ -386,12 +386,12 @@ def _has_no_space(path: Path) -> bool:
 
 
 def translate(error: apsw.Error, path: Path) -> StoreError:
-    """The error of our family that says what `error` means for the person who runs Hermes."""
+    """Return the StoreError for an error of SQLite."""
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusyError(
                 f"{path} is locked by another process.",
-                fix="Nothing was written. Wait for it, or see `hermes doctor`.",
+                fix="Nothing was written. Wait for it, or run: hermes doctor",
             )
         case apsw.FullError():
             return _full(path)
@@ -410,7 +410,7 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
             return _full(path)
         case apsw.IOError():
             return StoreIOError(
-                f"The disk failed under {path} ({error}).",
+                f"The disk failed while accessing {path} ({error}).",
                 fix="Nothing acknowledged is lost. Check the disk, then run: hermes doctor",
             )
         case apsw.ConstraintError():
@@ -421,10 +421,10 @@ def translate(error: apsw.Error, path: Path) -> StoreError:
 
 
 def no_text(error: UnicodeEncodeError) -> StoreError:
-    """The error that says which word was refused because it is not made of whole characters."""
+    """Return the error for a text with lone surrogates, which cannot be stored."""
     return StoreError(
-        f"{truncate(repr(error.object), 80)} is no text that the store can hold.",
-        fix="Use whole characters, in UTF-8.",
+        f"{truncate(repr(error.object), 80)} cannot be stored: it is not valid Unicode.",
+        fix="Use valid UTF-8 text.",
     )
 
 
@@ -433,7 +433,7 @@ def _constraint(error: apsw.ConstraintError) -> StoreError:
     if "illegal transition" in text or "CHECK constraint" in text or "does not change" in text:
         return IllegalTransitionError(f"The store refused the change ({text}).")
     if "FOREIGN KEY" in text:
-        return SessionNotFoundError("The session this belongs to is not in the store.")
+        return SessionNotFoundError("The session does not exist in the store.")
     return StoreError(f"The store refused the change ({text}).")
 
 

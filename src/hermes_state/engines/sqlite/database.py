@@ -1,4 +1,4 @@
-"""One open database: its writer, its readers, and the two doors to them."""
+"""Open a database and run functions of a transaction on its writer and readers."""
 
 import os
 from collections.abc import Callable
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Database:
-    """Opens, checks and migrates the file; then a write is a function, and so is a read."""
+    """Opens, checks and migrates a store file and runs functions on it."""
 
     def __init__(
         self, path: Path, *, read_only: bool, busy_timeout_s: float, vfs: str | None = None
@@ -86,21 +86,21 @@ class Database:
     def _open_frozen(self) -> None:
         if not connection.check_file(self.path):
             raise SessionNotFoundError(
-                f"There is no store at {self.path}.", fix="Open it for writing once to make one."
+                f"There is no store at {self.path}.", fix="Open it for writing once to create it."
             )
         self._presence = Presence(self.path, self._busy_timeout_s, read_only=True)
         self._readers = Readers(self.open_reader, self.path)
         self._readers.run(self._refuse_other)
 
     def open_reader(self) -> apsw.Connection:
-        """A further connection that can only ask."""
+        """Open another read-only connection."""
         if self.read_only:
             return connection.open_frozen(self.path, self._busy_timeout_s)
-        self.check_file()  # what is there now may be another store
+        self.check_file()  # the path may name another file now
         return connection.open_reader(self.place, self._busy_timeout_s, self._vfs)
 
     def check_file(self) -> None:
-        """Raise StoreGoneError when the file at its place is not the one that was opened."""
+        """Raise StoreGoneError when the path no longer names the file that was opened."""
         if self._presence is not None and not self._presence.is_ours():
             raise connection.store_gone(self.path)
 
@@ -124,7 +124,7 @@ class Database:
     # -- functions of a transaction --------------------------------------------------------------
 
     def write(self, fn: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `fn` in one transaction; return when it is on disk. May be run again: see Writer."""
+        """Run `fn` in one transaction and return when it is on disk; `fn` may run twice, see Writer."""
         return self.run_on_writer(
             lambda conn: fn(SqliteTx(conn), *args, **kwargs), deferrable=is_deferrable(fn)
         )
@@ -135,7 +135,7 @@ class Database:
         return run(lambda conn: fn(SqliteTx(conn), *args, **kwargs))
 
     def within(self, _conversation_id: str) -> Transactional:
-        """The same: there is one writer."""
+        """Return this database, as SQLite has one writer."""
         return self
 
     # -- functions of a connection ---------------------------------------------------------------
@@ -157,7 +157,7 @@ class Database:
         return self._readers.run(fn)
 
     def run_on_reader(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """Run `fn`, which runs a single statement: that needs no snapshot besides its own."""
+        """Run `fn`, which runs a single statement and so needs no transaction."""
         self.refuse_fork()
         if self._writer is not None and self.in_memory:
             return self._writer.run(fn)
@@ -165,11 +165,11 @@ class Database:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is the copy that a fork made: without threads, on connections of the parent."""
+        """Return whether this process is a fork of the one that opened the database."""
         return os.getpid() != self._process
 
     def refuse_fork(self) -> None:
-        """Raise StoreError in a forked child: SQLite forbids it to use the connections of its parent."""
+        """Raise StoreError in a forked child, which must not use connections of its parent."""
         if os.getpid() != self._process:
             raise StoreError(
                 f"{self.path} was opened before this process was forked.",
@@ -178,7 +178,7 @@ class Database:
             )
 
     def close(self) -> None:
-        """Finish what waits, then close every connection; in a forked child they are the parent's."""
+        """Finish waiting writes and close every connection; do nothing in a forked child."""
         if self.is_forked:
             return
         self._readers.close()
@@ -187,10 +187,10 @@ class Database:
         self._leave()
 
     def _leave(self) -> None:
-        """Only when every connection is closed: from now on the file may be replaced."""
+        """Release the presence lock; after that the file may be replaced."""
         if self._presence is not None:
             self._presence.close()
 
 
 def _nothing() -> None:
-    """Nobody listens."""
+    """Do nothing after a commit."""

@@ -1,11 +1,11 @@
-"""The search index: words and trigrams of every message, in a file of its own.
+"""Maintain the search index: the words and trigrams of every message, in a file of its own.
 
-It is derived. It follows the store by a watermark, never inside a caller's commit; it can be deleted
-and is built again; what goes wrong with it cannot make a write fail or harm a conversation.
+The index is derived data. It follows the store by a watermark, never inside a caller's commit; it can be
+deleted and is rebuilt; its failures never fail a write.
 Failure cases: a missing, damaged or foreign index file, or one that is ahead of the store (the store
-was restored from a backup), is thrown away and built anew. One that another process or a person took
-away or replaced while it was open is let go of, and what is at its place now is used. Whoever still asks
-the old one gets right answers from it, until something is stored that it lacks.
+was restored from a backup), is discarded and rebuilt. A file that was removed or replaced while it was
+open is closed, and the file at its path now is opened. Readers of the old file get correct answers until
+a message is stored that it lacks.
 """
 
 import logging
@@ -34,21 +34,21 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 VERSION = 3
-"""Raised when the meaning of the index changes; an older file is then built anew."""
+"""The version of the contents; an index of another version is rebuilt."""
 
 _Texts = tuple[int, str | None, str | None, str | None, str | None]
-"""The id of a message, and what `searchable` is made of."""
+"""The id of a message and the arguments of `searchable`."""
 
 _BATCH = 100
 _PAUSE_S = 1.0
-_LEISURE = 24
-"""How many times as long as it works it rests, while others write."""
-_MOST_OTHERS = 8
-"""As many processes are taken to do the same; one that searches indexes more at once than they do."""
+_PAUSE_RATIO = 24
+"""Ratio of the pause after a batch to the time of the batch, while messages are written."""
+_MAX_OTHERS = 8
+"""Maximum number of processes that are assumed to index too; one that searches indexes faster."""
 _TIMEOUT_MS = 5_000
 
 _UNWRITABLE = (apsw.CantOpenError, apsw.FullError, apsw.IOError, apsw.ReadOnlyError)
-"""The index cannot be written where it lies; what it has can be asked for all the same."""
+"""Errors that mean that the index file cannot be written; it can still be read."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -62,14 +62,14 @@ _UNSPACED = (
     "[\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\uff66-\uff9f\U00020000-\U0003ffff]+"
 )
-"""Scripts that put no blanks between words: Han, kana, Hangul. Made into a pattern when it is needed."""
+"""Scripts without spaces between words: Han, kana, Hangul. Compiled on first use."""
 
 _BLOB = re.compile(r"[A-Za-z0-9+/=_-]{200,}")
-"""Encoded images and keys: no words in them."""
+"""Encoded images and keys, which contain no words."""
 
 
 def split_unspaced(text: str) -> str:
-    """Write runs of unspaced script as overlapping pairs, so that a word index can find any part."""
+    """Split runs of unspaced script into overlapping pairs, so that a word index finds any part."""
     return text if text.isascii() else re.sub(_UNSPACED, _pairs, text)
 
 
@@ -81,7 +81,7 @@ def _pairs(match: re.Match[str]) -> str:
 def searchable(
     content: str | None, parts: str | None, calls: str | None, tool_name: str | None
 ) -> str:
-    """The text of a message that a person may look for; what makes no sense has none."""
+    """Return the searchable text of a message; invalid JSON has none."""
     pieces = [tool_name or "", content or ""]
     try:
         if parts is not None:
@@ -89,7 +89,7 @@ def searchable(
         if calls is not None:
             pieces += [f"{name} {arguments}" for name, arguments in _calls(decode(calls))]
     except (msgspec.DecodeError, RecursionError):
-        pass  # an imported file may hold anything; one odd message must not keep the others from us
+        pass  # an invalid message, as imports may have, must not block the others
     text = " ".join(piece for piece in pieces if piece)
     return _BLOB.sub(" ", text) if len(text) >= 200 else text
 
@@ -105,19 +105,19 @@ def _calls(value: Any) -> Iterable[tuple[Any, Any]]:  # noqa: ANN401 -- whatever
 
 
 class SearchIndex:
-    """Keeps the index behind the store, and answers queries on it."""
+    """Updates the index in the background and runs queries on it."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._place: Path | str = _nameless() if database.in_memory else index_path(database.path)
+        self._place: Path | str = _memory_uri() if database.in_memory else index_path(database.path)
         self._lock = threading.Lock()
-        """Held by whoever changes the index; who asks does not need it."""
+        """Held while the index is changed; queries do not need it."""
         self._conn: apsw.Connection | None = None
         self._file: tuple[int, int] | None = None
-        """Which file that connection has open."""
+        """The identity of the file that the connection has open."""
         self._askers = Readers(self._open_asker, database.path)
         self._frozen = False
-        """The file is only read; what it does not have yet is not found."""
+        """Whether the index is read-only; messages that it lacks are not found."""
         self._stirred = threading.Event()
         self._closed = threading.Event()
         self._thread: Thread | None = None
@@ -126,7 +126,7 @@ class SearchIndex:
     # -- following the store -------------------------------------------------------------------
 
     def stir(self) -> None:
-        """There is something new; called after a commit, costs nothing, never waits."""
+        """Wake the indexing thread after a commit; never wait."""
         if not self._stirred.is_set():
             self._stirred.set()
             if self._thread is None:
@@ -139,8 +139,10 @@ class SearchIndex:
             thread = Thread(target=self._follow, name="hermes-search", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # too many; what was written is on disk, and that is told
-                logger.warning("no thread for the search index; a search catches up: %s", error)
+            except RuntimeError as error:  # too many threads; the write must not fail
+                logger.warning(
+                    "Could not start the search index thread; the next search catches up: %s", error
+                )
                 self._stirred.clear()  # the next write tries again
             else:
                 self._thread = thread
@@ -148,50 +150,50 @@ class SearchIndex:
     def _follow(self) -> None:
         while not self._closed.is_set():
             self._stirred.wait()
-            self._closed.wait(_PAUSE_S)  # lets a burst of messages become one batch
-            self._stirred.clear()  # before we look at _closed again: close() sets both
+            self._closed.wait(_PAUSE_S)  # collects a burst of messages into one batch
+            self._stirred.clear()  # before checking _closed again: close() sets both
             try:
-                self._catch_up_at_leisure()
+                self._catch_up_slowly()
             except Exception:
-                logger.exception("the search index fell behind; it will try again")
+                logger.exception("Search index update failed; it is tried again")
 
-    def _catch_up_at_leisure(self) -> None:
-        """Leave processor and disk to those who write; whoever searches catches up at once.
+    def _catch_up_slowly(self) -> None:
+        """Index all messages with pauses, to leave processor and disk to writers.
 
-        Every process that writes does this: what the others index while one rests makes its next rest
-        longer, so that all of them together take no more than one would.
+        A search catches up at once. Every process that writes runs this: the batches that others index
+        during a pause make the next pause longer, so that all together cost no more than one.
         """
-        began, newest, at_it = time.monotonic(), 0, 1
+        began, newest, indexers = time.monotonic(), 0, 1
         while self._catch_up_once():
             took, reached = time.monotonic() - began, self.ask(_watermark)
             before, newest = newest, self._db.run_on_reader(_newest)
-            rest = _LEISURE * at_it if newest != before else 1
+            rest = _PAUSE_RATIO * indexers if newest != before else 1
             self._closed.wait(rest * took)
             others = (self.ask(_watermark) - reached) // _BATCH
-            began, at_it = time.monotonic(), 1 + min(max(others, 0), _MOST_OTHERS)
+            began, indexers = time.monotonic(), 1 + min(max(others, 0), _MAX_OTHERS)
 
     def catch_up(self) -> int:
-        """Index everything that is stored by now; returns how many messages that were."""
+        """Index all stored messages; return how many were added or removed."""
         total = 0
         while self.ask(_is_behind) and (done := self._catch_up_once()):
             total += done
         return total
 
     def _catch_up_once(self) -> int:
-        """Index one batch; returns how many messages were added or forgotten."""
+        """Index one batch; return how many messages were added or removed."""
         with self._lock:
             if self._closed.is_set():
                 return 0
             try:
                 return self._advance(self._opened())
             except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
-                logger.warning("the search index %s is unusable and is built anew", self._place)
+                logger.warning("Search index %s is unusable and is rebuilt", self._place)
                 self._discard()
                 return self._advance(self._opened())
             except apsw.BusyError:
                 return 0  # another process is at it
             except _UNWRITABLE as error:
-                logger.warning("the search index %s cannot be written: %s", self._place, error)
+                logger.warning("Search index %s cannot be written: %s", self._place, error)
                 return 0
 
     def _advance(self, conn: apsw.Connection) -> int:
@@ -200,7 +202,7 @@ class SearchIndex:
         conn.execute("BEGIN IMMEDIATE")
         try:
             watermark = _state(conn, "watermark")
-            batch, forgotten, mark = self._db.run_on_snapshot(lambda c: _news(c, watermark))
+            batch, forgotten, mark = self._db.run_on_snapshot(lambda c: _changes(c, watermark))
             _add(conn, batch)
             conn.executemany("DELETE FROM words WHERE rowid = ?", [(id_,) for id_ in forgotten])
             conn.executemany("DELETE FROM trigrams WHERE rowid = ?", [(id_,) for id_ in forgotten])
@@ -209,7 +211,7 @@ class SearchIndex:
                 conn.execute("UPDATE state SET value = ? WHERE key = 'mark'", (mark,))
             conn.execute("COMMIT")
         except BaseException:
-            if conn.in_transaction:  # a full disk ends it by itself
+            if conn.in_transaction:  # a full disk ends the transaction
                 conn.execute("ROLLBACK")
             raise
         if self._db.read_only:
@@ -225,7 +227,7 @@ class SearchIndex:
     # -- asking --------------------------------------------------------------------------------
 
     def ask(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """Run a query: `main` is the store, `search` the index; a broken index is built anew first."""
+        """Run a query on the store (`main`) and the index (`search`); rebuild a broken index first."""
         self._db.refuse_fork()
         try:
             return self._askers.lend(fn)
@@ -237,7 +239,7 @@ class SearchIndex:
         return self._askers.lend(fn)
 
     def ask_up_to_date(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """The same, after everything that is stored by now has been indexed."""
+        """Run a query after indexing all stored messages."""
         behind = object()
         answer = self.ask(lambda c: behind if _is_behind(c) else fn(c))
         if answer is behind:
@@ -246,20 +248,20 @@ class SearchIndex:
         return cast("T", answer)
 
     def rebuild(self) -> int:
-        """Throw the index away and build it from the messages."""
+        """Discard the index and rebuild it; return the number of messages."""
         with self._lock:
             self._discard()
         return self.catch_up()
 
     def _renew(self) -> None:
-        """The index we have open is of no use: take what somebody else has put there, or build it."""
+        """Replace an unusable index by the one at its path now, or rebuild it."""
         with self._lock:
             if self._is_at_its_place():
                 self._discard()
         self.catch_up()
 
     def optimize(self) -> None:
-        """Merge what the index has written in pieces; smaller and faster, but a long write."""
+        """Merge the segments of the index and vacuum its file, which takes long."""
         with self._lock:
             conn = self._opened()
             for table in ("words", "trigrams"):
@@ -267,13 +269,13 @@ class SearchIndex:
             conn.execute("VACUUM")
 
     def lag(self) -> int:
-        """How many messages are stored but not indexed yet."""
+        """Return how many stored messages are not indexed yet."""
         return self.ask(
             lambda c: c.execute(f"SELECT count(*) FROM main.messages WHERE id > {_WATERMARK}").get
         )
 
     def close(self) -> None:
-        """Stop following; what is missing is added the next time."""
+        """Stop indexing; missing messages are added the next time."""
         if self._db.is_forked:
             return
         self._closed.set()
@@ -302,8 +304,8 @@ class SearchIndex:
             self._conn = self._open_frozen() if self._db.read_only else self._open_to_write()
             if self._is_foreign(self._conn):
                 if replaced and _state(self._conn, "version") > VERSION:
-                    self._let_go()  # a newer Hermes runs beside us: neither takes the other's away
-                    self._place = _nameless()
+                    self._let_go()  # a newer Hermes runs too: do not replace its index
+                    self._place = _memory_uri()
                 else:
                     self._discard()
                 self._conn = self._open_to_write()
@@ -313,18 +315,16 @@ class SearchIndex:
         try:
             return isinstance(self._place, str) or identity(self._place) == self._file
         except OSError:
-            return True  # nothing is known: a folder one may not enter
+            return True  # unknown: a folder without permission
 
     def _let_go_of_replaced(self, conn: apsw.Connection) -> None:
-        """Whoever closes a file last removes its log by name, and that name is the new file's now."""
-        logger.warning(
-            "the search index %s was removed or replaced; it is opened anew", self._place
-        )
+        """Close an index whose file was replaced, without removing the log of the new file."""
+        logger.warning("Search index %s was removed or replaced and is reopened", self._place)
         conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._let_go()
 
     def _open_frozen(self) -> apsw.Connection:
-        """For a store that is not to be written: the index as it is, else one in memory."""
+        """Open the index of a read-only store as it is, else one in memory."""
         if isinstance(self._place, Path):
             try:
                 self._file = identity(self._place)
@@ -334,29 +334,29 @@ class SearchIndex:
                     return conn
                 conn.close()
             except apsw.Error:
-                pass  # there is none, or it cannot be read
-            self._place = _nameless()
+                pass  # missing or unreadable
+            self._place = _memory_uri()
         return self._open()
 
     def _open_to_write(self) -> apsw.Connection:
-        """In its file; where that cannot be written in memory, built for this process alone."""
+        """Open the index file for writing, or an index in memory where it cannot be written."""
         if isinstance(self._place, Path):
             try:
-                self._place.parent.stat()  # a home that was moved away is not made again
+                self._place.parent.stat()  # do not recreate a home that was moved
                 make_writable(self._place, *beside(self._place))
                 touch_private(self._place)
                 self._file = identity(self._place)
                 return self._open()
             except (OSError, *_UNWRITABLE) as error:
-                logger.warning("the search index %s cannot be written: %s", self._place, error)
-                self._place = _nameless()
+                logger.warning("Search index %s cannot be written: %s", self._place, error)
+                self._place = _memory_uri()
         return self._open()
 
     def _open(self) -> apsw.Connection:
         conn = connect(self._place)
         conn.set_busy_timeout(_TIMEOUT_MS)
         conn.pragma("journal_mode", "wal")
-        conn.pragma("synchronous", "normal")  # what a power cut takes is indexed again
+        conn.pragma("synchronous", "normal")  # messages lost in a power cut are indexed again
         conn.execute("BEGIN IMMEDIATE")
         conn.execute(_SCHEMA)
         conn.execute(
@@ -373,7 +373,7 @@ class SearchIndex:
         )
 
     def _is_foreign(self, conn: apsw.Connection) -> bool:
-        """Whether the index belongs to another store, another version, or a later state of ours."""
+        """Return whether the index belongs to another store, version, or a later state of this store."""
         watermark, mark = _state(conn, "watermark"), _state(conn, "mark")
         newest, timestamp = self._db.run_on_snapshot(
             lambda c: (
@@ -401,16 +401,16 @@ class SearchIndex:
                 for file in (self._place, *beside(self._place)):
                     file.unlink(missing_ok=True)
             except OSError as error:
-                logger.warning("the search index %s cannot be removed: %s", self._place, error)
-                self._place = _nameless()
+                logger.warning("Search index %s cannot be removed: %s", self._place, error)
+                self._place = _memory_uri()
 
 
-def _nameless() -> str:
+def _memory_uri() -> str:
     return in_memory(f"hermes-{os.urandom(8).hex()}")
 
 
 def index_path(database: Path) -> Path:
-    """The index lies beside its store: state.db and state-search.db."""
+    """Return the path of the index of a store: state-search.db beside state.db."""
     return database.with_name(f"{database.stem}-search{database.suffix}")
 
 
@@ -424,7 +424,7 @@ IS_BEHIND = (
     f"(EXISTS (SELECT 1 FROM main.messages WHERE id > {_WATERMARK})"
     " OR EXISTS (SELECT 1 FROM main.forgotten))"
 )
-"""In a query for `SearchIndex.ask`: whether there is anything to add or to forget."""
+"""SQL for `SearchIndex.query`: whether there are messages to add or remove."""
 
 
 def _is_behind(conn: apsw.Connection) -> bool:
@@ -432,17 +432,17 @@ def _is_behind(conn: apsw.Connection) -> bool:
 
 
 def _watermark(conn: apsw.Connection) -> int:
-    """The last message that is indexed."""
+    """Return the id of the last indexed message."""
     return conn.execute(f"SELECT {_WATERMARK}").get
 
 
 def _newest(store: apsw.Connection) -> int:
-    """The last message that is stored."""
+    """Return the id of the last stored message."""
     return store.execute("SELECT coalesce(max(id), 0) FROM messages").get
 
 
-def _news(conn: apsw.Connection, watermark: int) -> tuple[list[_Texts], list[int], float | None]:
-    """What to add, what to forget, and when the last of the new messages was written."""
+def _changes(conn: apsw.Connection, watermark: int) -> tuple[list[_Texts], list[int], float | None]:
+    """Return the messages to add, the ids to remove, and the time of the last new message."""
     batch = conn.execute(
         "SELECT id, content, parts, tool_calls, tool_name FROM messages WHERE id > ?"
         " ORDER BY id LIMIT ?",
@@ -457,9 +457,9 @@ def _news(conn: apsw.Connection, watermark: int) -> tuple[list[_Texts], list[int
 
 
 def _add(conn: apsw.Connection, batch: list[_Texts]) -> None:
-    said = [(id_, text) for id_, *columns in batch if (text := searchable(*columns))]
-    conn.executemany("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", said)
+    texts_by_id = [(id_, text) for id_, *columns in batch if (text := searchable(*columns))]
+    conn.executemany("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", texts_by_id)
     conn.executemany(
         "INSERT INTO words (rowid, text) VALUES (?, ?)",
-        [(id_, split_unspaced(text)) for id_, text in said],
+        [(id_, split_unspaced(text)) for id_, text in texts_by_id],
     )

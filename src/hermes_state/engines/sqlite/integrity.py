@@ -1,6 +1,6 @@
-"""Find what is wrong with a store, and fix what can be fixed in place while others use it.
+"""Check a store, and fix problems in place while others use it.
 
-What this cannot fix (damaged pages, missing rows) is a matter for `repair`, which needs the store alone.
+Damaged pages and missing rows need `repair`, which requires exclusive access.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _MAX_SHOWN = 20
 
 
 def check(database: Database) -> list[str]:
-    """Describe what is wrong with the file and with what is in it; an empty list when all is well."""
+    """Describe the problems of the file and of its rows; an empty list means none."""
 
     def look(conn: apsw.Connection) -> list[str]:
         found = [text for (text,) in conn.execute("PRAGMA integrity_check(20)") if text != "ok"]
@@ -32,7 +32,7 @@ def check(database: Database) -> list[str]:
 
 
 def fix(database: Database) -> list[str]:
-    """Add what the schema lacks and replace the invalid bytes of texts; describe what was fixed."""
+    """Complete the schema and replace invalid bytes in texts; describe what was fixed."""
     return database.run_on_writer(lambda c: _fix_schema(c) + _fix_texts(c))
 
 
@@ -59,7 +59,7 @@ _INVARIANTS = (
         " (SELECT 1 FROM messages WHERE messages.id = final_message_id)",
     ),
 )
-"""What must hold between rows and cannot be said as a constraint on one of them."""
+"""Invariants between rows that cannot be constraints of a table."""
 
 
 # -- the schema --------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ class _Column(NamedTuple):
 
 
 class _Difference(NamedTuple):
-    """One way in which a schema is not what it should be, and the statements that fix it."""
+    """A difference from the expected schema, with the statements that fix it."""
 
     text: str
     statements: tuple[str, ...]
@@ -111,11 +111,12 @@ def _schema(conn: apsw.Connection) -> _Schema:
         )
     }
     columns = {
-        one.name: {
-            row[1]: _Column(*row[1:]) for row in conn.execute(f"PRAGMA table_info({one.name})")
+        expected_object.name: {
+            row[1]: _Column(*row[1:])
+            for row in conn.execute(f"PRAGMA table_info({expected_object.name})")
         }
-        for one in objects.values()
-        if one.kind == "table" and one.name.isidentifier()
+        for expected_object in objects.values()
+        if expected_object.kind == "table" and expected_object.name.isidentifier()
     }
     return _Schema(objects, columns)
 
@@ -123,16 +124,19 @@ def _schema(conn: apsw.Connection) -> _Schema:
 def _differences(conn: apsw.Connection) -> Iterator[_Difference]:
     """Compare tables, columns, indexes and triggers with what the migrations make of an empty file."""
     found, expected = _schema(conn), _expected()
-    for one in expected.objects.values():
-        present = found.objects.get(one.name)
+    for expected_object in expected.objects.values():
+        present = found.objects.get(expected_object.name)
         if present is None:
-            yield _Difference(f"the {one.kind} {one.name} is missing", (one.sql,))
-        elif one.kind == "table":
-            yield from _column_differences(one.name, found, expected)
-        elif triggers.normalized(present.sql) != triggers.normalized(one.sql):
-            drop = f"DROP {present.kind} {one.name}"
-            text = f"the {one.kind} {one.name} is not as it should be"
-            yield _Difference(text, (drop, one.sql))
+            yield _Difference(
+                f"the {expected_object.kind} {expected_object.name} is missing",
+                (expected_object.sql,),
+            )
+        elif expected_object.kind == "table":
+            yield from _column_differences(expected_object.name, found, expected)
+        elif triggers.normalized(present.sql) != triggers.normalized(expected_object.sql):
+            drop = f"DROP {present.kind} {expected_object.name}"
+            text = f"the {expected_object.kind} {expected_object.name} is not as it should be"
+            yield _Difference(text, (drop, expected_object.sql))
 
 
 def _column_differences(table: str, found: _Schema, expected: _Schema) -> Iterator[_Difference]:
@@ -157,7 +161,7 @@ def _fix_schema(conn: apsw.Connection) -> list[str]:
                 for statement in difference.statements:
                     conn.execute(statement)
         except (apsw.ConstraintError, apsw.SQLError):
-            continue  # the rows do not allow it; repairing the whole file does
+            continue  # the rows violate it; `repair` handles that
         if difference.statements:
             fixed.append(difference.text)
     return fixed
@@ -178,11 +182,11 @@ class _InvalidText(NamedTuple):
     @property
     def text(self) -> str:
         """Describe the row for a person."""
-        shown = [
+        selected = [
             value.decode(errors="replace") if isinstance(value, bytes) else value
             for value in self.values
         ]
-        which = ", ".join(map(str, shown))
+        which = ", ".join(map(str, selected))
         columns = ", ".join(self.columns)
         return f"row {which} of {self.table} has text that is not valid UTF-8 ({columns})"
 
@@ -195,11 +199,11 @@ def _invalid_texts(conn: apsw.Connection, limit: int) -> Iterator[_InvalidText]:
             continue
         keys = [c.name for c in sorted(columns.values(), key=lambda c: c.key_position)]
         key = tuple(keys[len(keys) - sum(c.key_position > 0 for c in columns.values()) :])
-        # A bad byte stays bad between good ones, so one look at all texts of a row is enough.
+        # Concatenation keeps invalid bytes invalid, so one check of all texts of a row is enough.
         all_texts = " || ' ' || ".join(f"coalesce({name}, '')" for name in texts)
-        shown = ", ".join(map(_bytes_of, (*key, *texts)))
+        selected = ", ".join(map(_bytes_of, (*key, *texts)))
         for row in conn.execute(
-            f"SELECT {shown} FROM {table} WHERE NOT is_utf8(CAST({all_texts} AS BLOB)) LIMIT {limit}"
+            f"SELECT {selected} FROM {table} WHERE NOT is_utf8(CAST({all_texts} AS BLOB)) LIMIT {limit}"
         ).fetchall():
             values = row[len(key) :]
             bad = (n for n, value in zip(texts, values, strict=True) if not _is_utf8(value))
@@ -219,8 +223,8 @@ def _is_utf8(value: bytes | None) -> bool:
 
 
 def _fix_texts(conn: apsw.Connection) -> list[str]:
-    """Replace the invalid bytes of every text, unless the row would break a rule by it."""
-    # A stored message does not change, says a trigger; here it becomes what everybody reads already.
+    """Replace the invalid bytes of every text, unless that would violate a constraint."""
+    # A trigger makes messages immutable; this stores what every reader gets already.
     conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
     try:
         return [bad.text for bad in list(_invalid_texts(conn, -1)) if _replace(conn, bad)]
@@ -240,5 +244,5 @@ def _replace(conn: apsw.Connection, bad: _InvalidText) -> bool:
                     (stored.decode(errors="replace"), *bad.values),  # type: ignore[arg-type]
                 )
     except apsw.ConstraintError:
-        return False  # a name that others refer to; repairing the whole file joins them again
+        return False  # a key that others refer to; `repair` links them again
     return True

@@ -28,7 +28,7 @@ class Cursor(apsw.Cursor):
 
     @property
     def get(self) -> Any:  # noqa: ANN401 -- as in apsw, which does not trace the rows of it
-        """All that is left: a value, a row, or a list of those."""
+        """Return the remaining rows: a value, a row, or a list of them."""
         found = [row[0] if len(row) == 1 else row for row in self.fetchall()]
         return found[0] if len(found) == 1 else found or None
 
@@ -40,7 +40,7 @@ def _decoded(_cursor: apsw.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _wrapped(conn: apsw.Connection, statement: str, bindings: "apsw.Bindings") -> str | None:
-    """The same statement with bytes in the place of texts; None when it gives no rows of ours."""
+    """Return the statement with texts fetched as bytes, or None when it returns no stored rows."""
     head = statement.lstrip().upper()
     if _RETURNING in statement:
         changed, _, names = statement.rpartition(_RETURNING)
@@ -49,18 +49,18 @@ def _wrapped(conn: apsw.Connection, statement: str, bindings: "apsw.Bindings") -
         return None
     names = _names(conn, statement, bindings)
     columns = [f"c{number}" for number in range(len(names))]
-    shown = (f"{_bytes_of(c, name)}" for c, name in zip(columns, names, strict=True))
-    # The order of a sub-query that stands alone is the order of the whole.
-    return f"WITH q ({', '.join(columns)}) AS ({statement}) SELECT {', '.join(shown)} FROM q"
+    selected = (f"{_bytes_of(c, name)}" for c, name in zip(columns, names, strict=True))
+    # The order of a single sub-query is the order of the result.
+    return f"WITH q ({', '.join(columns)}) AS ({statement}) SELECT {', '.join(selected)} FROM q"
 
 
 def _bytes_of(column: str, name: str = "") -> str:
-    shown = '"' + (name or column).replace('"', '""') + '"'
-    return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END AS {shown}"
+    label = '"' + (name or column).replace('"', '""') + '"'
+    return f"CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) ELSE {column} END AS {label}"
 
 
 def _names(conn: apsw.Connection, statement: str, bindings: "apsw.Bindings") -> list[str]:
-    """The names of a statement's columns, without running it."""
+    """Return the column names of a statement without running it."""
     found: list[str] = []
 
     def look(cursor: apsw.Cursor, _statement: str, _bindings: object) -> bool:

@@ -1,6 +1,6 @@
-"""Upkeep: pruning in slices, compaction of the file, backup.
+"""Prune conversations in batches, vacuum the file and back it up.
 
-A slice is a short transaction; between two of them other writers, also of other processes, get in.
+A batch is a short transaction, so that other writers and processes are not blocked.
 """
 
 import time
@@ -26,14 +26,14 @@ DAY_S = 86_400.0
 GHOST_AGE_S = DAY_S
 ORPHAN_AGE_S = 7 * DAY_S
 
-_PATIENCE_MS = 2_000
-_SLICE = 100
-_LONGER_THAN_A_NAP_S = 0.045
-_SLICE_MESSAGES = 1_000
+_BUSY_TIMEOUT_MS = 2_000
+_BATCH = 100
+_LONG_PAUSE_S = 0.045
+_BATCH_MESSAGES = 1_000
 
 
 class Age(NamedTuple):
-    """Which ended conversations are old enough to go."""
+    """Selects ended conversations to prune."""
 
     older_than_days: float = 90
     source: str | None = None
@@ -41,7 +41,7 @@ class Age(NamedTuple):
 
 
 def prune_candidates(tx: Tx, age: Age) -> list[Row]:
-    """Ended conversations that nobody has touched for so long, the oldest first."""
+    """Return the ended conversations that were inactive for that long, oldest first."""
     terms = [
         "is_tip = 1",
         "relation IS NOT 'delegate'",
@@ -62,14 +62,14 @@ def prune_candidates(tx: Tx, age: Age) -> list[Row]:
 
 
 def prune(database: Database, age: Age, progress: Callable[[int], None] = lambda _n: None) -> int:
-    """Delete old conversations; returns how many."""
+    """Delete old conversations; return how many."""
     if age.older_than_days <= 0:
         raise UsageError("The age must be more than zero days.")
     old = database.read(lambda c: prune_candidates(c, age))
     cutoff = clock.now() - age.older_than_days * DAY_S
 
     def delete(tx: Tx, ids: list[str]) -> int:
-        """What was written to since we looked stays."""
+        """Delete conversations that were not active since they were selected."""
         still = tx.tuples(
             "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
             " AND is_tip = 1 AND ended_at IS NOT NULL AND last_active_at < ?",
@@ -79,7 +79,7 @@ def prune(database: Database, age: Age, progress: Callable[[int], None] = lambda
         sessions.delete(tx, [id_ for (id_,) in still])
         return len(still)
 
-    return _in_slices(database, _slices(old), delete, progress)
+    return _in_batches(database, _batches(old), delete, progress)
 
 
 _GHOSTS = (
@@ -91,19 +91,19 @@ _GHOSTS = (
 
 
 def ghosts(tx: Tx) -> list[str]:
-    """Terminal sessions that ended without a word."""
+    """Return the ids of empty terminal sessions that have ended."""
     limit = tx.now - GHOST_AGE_S
     return [id_ for (id_,) in tx.tuples(f"SELECT id FROM sessions WHERE {_GHOSTS}", limit)]
 
 
 def prune_ghosts(database: Database) -> int:
-    """Delete terminal sessions that ended without a word; returns how many."""
+    """Delete empty terminal sessions that have ended; return how many."""
     limit = clock.now() - GHOST_AGE_S
     found = database.read(ghosts)
 
     def delete(tx: Tx, ids: list[str]) -> int:
         chosen = "id IN (SELECT value FROM json_each(?))"
-        # A ghost may be the tip of a conversation that goes on before it; then that one is the tip.
+        # A ghost may be the tip of a conversation; then its parent becomes the tip.
         tx.run(
             "UPDATE sessions SET is_tip = 0 WHERE relation = 'continuation'"
             f" AND {chosen} AND {_GHOSTS}",
@@ -125,11 +125,11 @@ def prune_ghosts(database: Database) -> int:
         return count
 
     ids = [{"id": id_, "message_count": 0} for id_ in found]
-    return _in_slices(database, _slices(ids), delete)
+    return _in_batches(database, _batches(ids), delete)
 
 
 def finalize_orphans(database: Database) -> int:
-    """End continuations of a compaction that were begun long ago and never used; returns how many."""
+    """End old continuations of a compaction that were never used; return how many."""
     where = (
         "relation = 'continuation' AND api_call_count = 0 AND ended_at IS NULL AND started_at < ?"
         " AND EXISTS (SELECT 1 FROM sessions AS parent WHERE parent.id = sessions.parent_session_id"
@@ -149,56 +149,56 @@ def finalize_orphans(database: Database) -> int:
         )
 
     ids = [{"id": id_, "message_count": 0} for (id_,) in found]
-    return _in_slices(database, _slices(ids), finalize)
+    return _in_batches(database, _batches(ids), finalize)
 
 
-def _slices(found: list[Row]) -> Iterator[list[str]]:
-    """Ids in portions that one short transaction can handle."""
-    portion: list[str] = []
+def _batches(found: list[Row]) -> Iterator[list[str]]:
+    """Split ids into batches for short transactions."""
+    batch: list[str] = []
     weight = 0
     for row in found:
-        portion.append(row["id"])
+        batch.append(row["id"])
         weight += row["message_count"]
-        if len(portion) >= _SLICE or weight >= _SLICE_MESSAGES:
-            yield portion
-            portion, weight = [], 0
-    if portion:
-        yield portion
+        if len(batch) >= _BATCH or weight >= _BATCH_MESSAGES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
 
 
-def _in_slices(
+def _in_batches(
     database: Database,
-    slices: Iterator[list[str]],
+    batches: Iterator[list[str]],
     work: Callable[[Tx, list[str]], int],
     progress: Callable[[int], None] = lambda _n: None,
 ) -> int:
     total, seen = 0, None
-    for portion in slices:
+    for batch in batches:
         began = time.monotonic()
         done, version = database.run_on_writer(
-            lambda conn, ids=portion: (work(SqliteTx(conn), ids), _others(conn))
+            lambda conn, ids=batch: (work(SqliteTx(conn), ids), _others(conn))
         )
         total += done
         progress(done)
-        # Other processes look for the lock only now and then. Leave it open as long as we held it, and
-        # while somebody else is writing too, for longer than they ever nap.
+        # Other processes poll for the lock. Leave it free as long as we held it, and longer than their
+        # pauses while they write too.
         spent = time.monotonic() - began
-        time.sleep(_LONGER_THAN_A_NAP_S if version != seen else min(max(spent, 0.005), 0.05))
+        time.sleep(_LONG_PAUSE_S if version != seen else min(max(spent, 0.005), 0.05))
         seen = version
     return total
 
 
 def _others(conn: apsw.Connection) -> int:
-    """A number that changes when another process has written."""
+    """Return a number that changes when another process has written."""
     return conn.pragma("data_version")
 
 
 def vacuum(database: Database) -> int:
-    """Give unused space back to the disk; returns how many bytes that were."""
-    database.write(lambda _conn: None)  # refused where nothing may be written, or any more
+    """Shrink the file; return the number of bytes freed."""
+    database.write(lambda _conn: None)  # raises when the store is read-only or closed
     if database.in_memory:
         return 0
-    # VACUUM may not run inside a transaction, so it gets a connection of its own.
+    # VACUUM cannot run inside a transaction, so it gets its own connection.
     with translated(database.path):
         conn = open_writer(database.path, busy_timeout_s=30.0)
         try:
@@ -214,7 +214,7 @@ def vacuum(database: Database) -> int:
 def backup(
     database: Database, target: Path, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Copy the store while it is in use; the copy is whole, or there is none."""
+    """Copy the store while it is in use; an incomplete copy is deleted."""
     if database.in_memory:
         raise UsageError("A store in memory has no file to copy.", fix="Use export_lines.")
     if target.exists():
@@ -244,14 +244,14 @@ def backup(
 
 
 def schema_of(path: Path) -> int:
-    """The schema version of a store file; nothing is changed."""
+    """Return the schema version of a store file without changing it."""
     with translated(path):
         conn = apsw.Connection(
             f"{path.absolute().as_uri()}?mode=ro",
             flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
         )
         conn.set_busy_timeout(
-            _PATIENCE_MS
+            _BUSY_TIMEOUT_MS
         )  # for a moment in which it is opened or closed elsewhere
         try:
             return schema.version_of(conn)

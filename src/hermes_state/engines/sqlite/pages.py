@@ -1,9 +1,9 @@
-"""The pages of a store file, read without SQLite: what is left when a page or the way to it is damaged.
+"""Read the pages of a store file without SQLite, to recover rows when pages are damaged.
 
-SQLite stops at the first damaged page of a table. Here each page stands for itself: a tree is walked as
-far as its pages lead, a cell that makes no sense costs that cell, and pages that nothing leads to can
-be looked at one by one. The format is that of https://sqlite.org/fileformat2.html. Nothing is written,
-and nothing is believed: whoever asks must expect values that fit no column.
+SQLite stops at the first damaged page of a table. Here each page is read on its own: a tree is walked as
+far as its pages lead, an invalid cell loses only that cell, and pages that no tree leads to can be read
+one by one. The format is that of https://sqlite.org/fileformat2.html. Nothing is written, and callers
+must expect values that fit no column.
 """
 
 import struct
@@ -27,20 +27,20 @@ _LOG_MAGIC = (0x377F0682, 0x377F0683)
 
 
 class Record(NamedTuple):
-    """One row as it lies in the file: of a table, or an entry of an index (without a number)."""
+    """A row of a table, or an entry of an index (without a row id)."""
 
     number: int | None
     values: tuple[Value, ...]
 
 
 class Walk:
-    """What a walk through one tree met besides rows."""
+    """Counts the damage that a walk through one tree finds."""
 
     def __init__(self) -> None:
         self.lost_pages = 0
         self.lost_cells = 0
         self.garbled = 0
-        """Rows with a text that is no text; what is wrong in it was replaced by �."""
+        """Rows with text that is not valid UTF-8; the invalid bytes were replaced by �."""
 
     def add(self, page: "Walk") -> None:
         self.lost_cells += page.lost_cells
@@ -52,14 +52,14 @@ class Walk:
 
 
 class _DamagedError(Exception):
-    """Bytes that cannot be what they should be."""
+    """Raised for bytes that do not match the file format."""
 
 
 class Pages:
-    """A file as a list of pages, with what its log has committed laid over it."""
+    """The pages of a file, with the committed pages of its log applied."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int, log: bytes = b"") -> None:
-        """`read` gives so many bytes from an offset of the file, or fewer where it ends."""
+        """`read` takes a size and an offset, and returns fewer bytes at the end of the file."""
         self._read = read
         header = read(_HEADER_BYTES, 0)
         named = _page_bytes(header) if is_head(header) else 0
@@ -70,14 +70,14 @@ class Pages:
         first = self.page(1) or b""
         named = int.from_bytes(first[60:64], "big", signed=True) if is_head(first) else 0
         self.version = max(named, 0)
-        """The schema version that the header names; 0 when it cannot be believed."""
+        """The schema version in the header; 0 when the header is damaged."""
         reserved = first[20] if is_head(first) else 0
         self._usable = self.page_bytes - reserved
-        self._taken: set[int] = set()
-        """Pages that belong to a tree, to a long row or to nobody, each read once."""
+        self._assigned: set[int] = set()
+        """Pages that were assigned to a tree or an overflow chain, or are free; each is read once."""
 
     def page(self, number: int) -> bytes | None:
-        """A page, padded with zeros where the file ends in its middle; None if there is none."""
+        """Return a page, padded with zeros at the end of the file, or None."""
         if not 1 <= number <= self.count:
             return None
         if number in self.in_log:
@@ -87,11 +87,11 @@ class Pages:
         return found.ljust(self.page_bytes, b"\0") if found else None
 
     def walk(self, root: int, walk: Walk, fits: Fits, *, of_index: bool) -> Iterator[Record]:
-        """The rows under a root; a page on which no row fits is of some other tree."""
+        """Return the rows of a tree; a page without a fitting row belongs to another tree."""
         waiting = [root]
         while waiting:
             number = waiting.pop()
-            page = None if number in self._taken else self.page(number)
+            page = None if number in self._assigned else self.page(number)
             if page is None or _kind(page, number) not in (_OF_INDEXES if of_index else _OF_TABLES):
                 walk.lost_pages += 1
                 continue
@@ -100,35 +100,35 @@ class Pages:
             if records and not any(fits(record) for record in records):
                 walk.lost_pages += 1
                 continue
-            self._taken.add(number)
-            self._taken |= chained
+            self._assigned.add(number)
+            self._assigned |= chained
             walk.add(found)
             waiting += reversed(below)
             yield from records
 
     def strays(self, *, of_index: bool) -> Iterator[tuple[list[Record], Walk]]:
-        """The rows of each page that no walk came to and that is not free."""
+        """Return the rows of each page that no walk reached and that is not free."""
         kinds = (_LEAF_INDEX, _INNER_INDEX) if of_index else (_LEAF_TABLE,)
         for number in range(2, self.count + 1):
-            page = None if number in self._taken else self.page(number)
+            page = None if number in self._assigned else self.page(number)
             if page is not None and page[0] in kinds:
                 walk = Walk()
                 yield self._content(page, number, walk)[0], walk
 
     def leave_out_free_pages(self) -> None:
-        """What was deleted may still lie on free pages, and stays deleted."""
+        """Exclude free pages, which may still contain deleted rows."""
         first = self.page(1) or bytes(_HEADER_BYTES)
         trunk = int.from_bytes(first[32:36], "big")
-        while trunk and trunk not in self._taken and (page := self.page(trunk)) is not None:
-            self._taken.add(trunk)
+        while trunk and trunk not in self._assigned and (page := self.page(trunk)) is not None:
+            self._assigned.add(trunk)
             trunk, count = struct.unpack_from(">II", page)
             if count <= self._usable // 4 - 2:
-                self._taken.update(struct.unpack_from(f">{count}I", page, 8))
+                self._assigned.update(struct.unpack_from(f">{count}I", page, 8))
 
     def _content(
         self, page: bytes, number: int, walk: Walk
     ) -> tuple[list[Record], list[int], set[int]]:
-        """The rows of a page, the pages under it, and those its long rows go on on."""
+        """Return the rows of a page, its child pages, and the overflow pages of its rows."""
         start = _HEADER_BYTES if number == 1 else 0
         kind = page[start]
         cells, last = struct.unpack_from(">3xH3xI", page, start)
@@ -158,7 +158,7 @@ class Pages:
         return Record(number, _values(self._payload(page[at:], size, most, chained), walk))
 
     def _payload(self, rest: bytes, size: int, most: int, chained: set[int]) -> bytes:
-        """The bytes of a row; of one that is too long, only some are on its page."""
+        """Return the bytes of a row, including its overflow pages."""
         if size > self.count * self.page_bytes:
             raise _DamagedError
         if size <= most:
@@ -174,10 +174,10 @@ class Pages:
         return found
 
     def _overflow(self, number: int, size: int, chained: set[int]) -> bytes:
-        """The rest of a long row, which lies on pages of its own."""
+        """Return the rest of a long row from its overflow pages."""
         pieces: list[bytes] = []
         while size > 0:
-            page = None if number in self._taken or number in chained else self.page(number)
+            page = None if number in self._assigned or number in chained else self.page(number)
             if page is None:
                 raise _DamagedError
             chained.add(number)
@@ -192,7 +192,7 @@ def _kind(page: bytes, number: int) -> int:
 
 
 def _page_bytes(header: bytes, at: int = 16) -> int:
-    """The size of a page as a header tells it; 0 if it tells nothing that can be."""
+    """Return the page size in a header, or 0 when it is invalid."""
     found = int.from_bytes(header[at : at + 2], "big")
     found = 65_536 if found == 1 else found
     return found if 512 <= found <= 65_536 and not found & (found - 1) else 0
@@ -245,7 +245,7 @@ def _value(kind: int, piece: bytes) -> Value:
 
 
 def _committed(log: bytes, page_bytes: int) -> tuple[dict[int, int], int]:
-    """Where in a log the newest committed state of each page lies, and how many pages there are then."""
+    """Return the offset of the newest committed version of each page in a log, and the page count."""
     if len(log) < _LOG_HEADER_BYTES or int.from_bytes(log[:4], "big") not in _LOG_MAGIC:
         return {}, 0
     order = ">" if log[3] & 1 else "<"
@@ -264,7 +264,7 @@ def _committed(log: bytes, page_bytes: int) -> tuple[dict[int, int], int]:
         sums = _checksum(order, log[at : at + 8], sums)
         sums = _checksum(order, log[start : start + page_bytes], sums)
         if log[at + 8 : at + 16] != log[16:24] or sums != struct.unpack_from(">II", log, at + 16):
-            break  # of an earlier round, or never finished
+            break  # an older frame, or an incomplete one
         pending[number] = start
         if size_after:
             committed |= pending

@@ -1,9 +1,9 @@
-"""Who has a store open, and whether the file they have open is still the one at its place.
+"""Lock a store while it is open, and detect that its file was replaced.
 
-Everybody who opens a store shares a lock on a file beside it, as long as the store is open; who replaces
-the store must have that lock alone. So nobody can be left with the old file, whose log SQLite would take
-for the log of the new one. Nothing of this keeps a person from removing or replacing the file by hand:
-then what is written goes where nobody will find it, which is noticed before it is acknowledged.
+Every process with an open store holds a shared lock on a file beside it; replacing the store needs the
+exclusive lock. So no process keeps the old file, whose log SQLite would mistake for the log of the new
+one. A person can still remove or replace the file by hand: this is detected before a write is
+acknowledged.
 """
 
 import fcntl
@@ -16,13 +16,13 @@ from pathlib import Path
 from hermes_core.errors import StoreBusyError
 from hermes_core.paths import touch_private
 
-_NAP_S = 0.02
-_SETTLED_NS = 1_000_000_000
-"""A folder that changed longer ago than this shows its next change by a new time, on any file system."""
+_POLL_INTERVAL_S = 0.02
+_MIN_AGE_NS = 1_000_000_000
+"""After this long, the next change of a folder has a new timestamp on any file system."""
 
 
 class Presence:
-    """One open store's share in the lock, and its memory of which file it opened."""
+    """Holds the shared lock of one open store and the identity of its files."""
 
     def __init__(self, store: Path, timeout_s: float, *, read_only: bool) -> None:
         self._lock = _opened(store, read_only=read_only)
@@ -35,25 +35,25 @@ class Presence:
         real = store.resolve()
         self._folder = str(real.parent)
         self._files = [real.with_name(real.name + suffix) for suffix in ("", "-wal", "-shm")]
-        self._known: dict[Path, tuple[int, int]] = {}
+        self._identities: dict[Path, tuple[int, int]] = {}
         self._quiet: tuple[int, int] | None = None
 
     def remember(self) -> None:
-        """The store is open now: these are its files."""
+        """Record the files of the store, which is open now."""
         found = ((file, identity(file)) for file in self._files)
-        self._known = {file: known for file, known in found if known is not None}
+        self._identities = {file: identity_ for file, identity_ in found if identity_ is not None}
 
     def is_ours(self) -> bool:
-        """Whether the files at their place are still those that were opened."""
+        """Return whether the paths still name the files that were opened."""
         try:
             folder = os.stat(self._folder)  # noqa: PTH116 -- half the time of Path's, in every commit
         except OSError:
             return self._is_unchanged()
         now = (folder.st_ino, folder.st_ctime_ns)
         if now == self._quiet:
-            return True  # one look at the folder is all that most commits pay
+            return True  # most commits need only this one call
         same = self._is_unchanged()
-        if same and time.time_ns() - folder.st_ctime_ns > _SETTLED_NS:
+        if same and time.time_ns() - folder.st_ctime_ns > _MIN_AGE_NS:
             self._quiet = now
         return same
 
@@ -64,14 +64,14 @@ class Presence:
 
     def _is_unchanged(self) -> bool:
         try:
-            return all(identity(file) == known for file, known in self._known.items())
+            return all(identity(file) == identity_ for file, identity_ in self._identities.items())
         except OSError:
-            return True  # nothing is known: a folder one may not enter, a server that is away
+            return True  # unknown: no permission, or the server is away
 
 
 @contextmanager
 def alone_with(store: Path) -> Generator[None]:
-    """Be the only one who has the store open; refused while somebody else has it."""
+    """Hold the exclusive lock; raise StoreBusyError while another process has the store open."""
     lock = _opened(store, read_only=False)
     try:
         if lock >= 0:
@@ -86,7 +86,7 @@ def alone_with(store: Path) -> Generator[None]:
 
 
 def in_use(store: Path) -> StoreBusyError:
-    """The error for who would replace a store that somebody has open."""
+    """Return the error for replacing a store that is open elsewhere."""
     return StoreBusyError(
         f"{store} is in use, so it was not repaired.",
         fix="Nothing was changed. Close every other Hermes (`hermes gateway stop`, terminals, "
@@ -102,7 +102,7 @@ def _opened(store: Path, *, read_only: bool) -> int:
             touch_private(path)
         return os.open(path, os.O_RDONLY)
     except OSError:
-        return -1  # a folder that nobody may write to: nothing there can be replaced either
+        return -1  # a read-only folder: nothing in it can be replaced
 
 
 def _share(lock: int, store: Path, timeout_s: float) -> None:
@@ -115,11 +115,11 @@ def _share(lock: int, store: Path, timeout_s: float) -> None:
                 raise StoreBusyError(
                     f"{store} is being repaired.", fix="Wait until that is done."
                 ) from error
-        time.sleep(_NAP_S)
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def identity(file: Path) -> tuple[int, int] | None:
-    """Which file is at a place, however it is written to; None when there is none."""
+    """Return the device and inode of a file, or None when it does not exist."""
     try:
         found = file.stat()
     except (FileNotFoundError, NotADirectoryError):

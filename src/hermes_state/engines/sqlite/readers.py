@@ -1,4 +1,4 @@
-"""The connections that only ask: as many as are asked at once, kept open for the next time."""
+"""Pool the read-only connections: one per concurrent read, kept open for reuse."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from hermes_state.engines.sqlite.connection import no_memory, no_text, translate
 
 T = TypeVar("T")
 
-_MOST_KEPT = 8
-"""Connections kept for the next time; each has a cache of its own, and reads are short."""
+_MAX_IDLE = 8
+"""Idle connections that stay open; each has its own cache, and reads are short."""
 
 
 class Readers:
-    """Runs functions of a connection, each on one snapshot of the store."""
+    """Runs functions on read-only connections."""
 
     def __init__(self, open_one: Callable[[], apsw.Connection], path: Path) -> None:
         self._open_one = open_one
@@ -27,7 +27,7 @@ class Readers:
         self._is_closed = False
 
     def run(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """Run `fn` on a snapshot: all that it reads is from one moment."""
+        """Run `fn` on one snapshot."""
 
         def on_snapshot(conn: apsw.Connection) -> T:
             conn.execute("BEGIN")
@@ -38,7 +38,7 @@ class Readers:
         return self.lend(on_snapshot)
 
     def lend(self, fn: Callable[[apsw.Connection], T]) -> T:
-        """Run `fn` as it is: each of its statements sees what is stored by then."""
+        """Run `fn` without a transaction: each of its statements has its own snapshot."""
         if self._is_closed:
             raise StoreError(f"{self._path} is closed.")
         idle = self._idle
@@ -50,8 +50,8 @@ class Readers:
                 conn.close(True)
                 return self._lend_leniently(fn)
             except BaseException:
-                # Ctrl-C comes between any two instructions, and a failing function may leave a query
-                # half read: in both cases the connection would go on showing what was stored then.
+                # Ctrl-C may come between any two instructions, and a failing function may leave an open
+                # query: in both cases the connection would keep its old snapshot.
                 conn.close(True)
                 raise
         except apsw.Error as error:
@@ -60,7 +60,7 @@ class Readers:
             raise no_text(error) from error
         except MemoryError as error:
             raise no_memory(self._path) from error
-        if idle is self._idle and len(idle) < _MOST_KEPT:
+        if idle is self._idle and len(idle) < _MAX_IDLE:
             idle.append(conn)
         else:
             conn.close()
@@ -82,12 +82,12 @@ class Readers:
             return self._open_one()
 
     def renew(self) -> None:
-        """Have everybody ask on a new connection; those in use are closed when they are given back."""
+        """Use new connections from now on; close those in use when they are returned."""
         old, self._idle = self._idle, deque()
         while old:
             old.pop().close()
 
     def close(self) -> None:
-        """Close every connection, those in use when they are given back; nothing is asked after it."""
+        """Close every connection; those in use are closed when they are returned."""
         self._is_closed = True
         self.renew()

@@ -1,9 +1,9 @@
-"""Repair: every row that can still be read goes into a new store, and what cannot is told.
+"""Repair a damaged store: copy every readable row to a new store and report the lost ones.
 
-The damaged file is read page by page and never asked to make sense (see `pages`). Its rows are put into
-an empty store of the same schema version, which is then brought up to date and made consistent (see
-`mending`). Only when all of that is on disk does it take the place of the damaged file, which is kept; a
-crash before that leaves everything as it was.
+The damaged file is read page by page (see `pages`). Its rows are inserted into an empty store of the
+same schema version, which is then migrated and made consistent (see `row_repair`). Only when all of that
+is on disk does it replace the damaged file, which is kept under another name; a crash before that
+changes nothing.
 """
 
 import errno
@@ -24,46 +24,46 @@ from hermes_state.engines.sqlite.pages import Pages, Record, Walk
 _SCHEMA_ROOT = 1
 _SEQUENCE = "sqlite_sequence"
 _COMPANIONS = ("-wal", "-shm", "-journal")
-_MOST_RANGES = 8
+_MAX_RANGES = 8
 
 
 class Repair(NamedTuple):
-    """What a repair did."""
+    """The result of a repair."""
 
-    kept: Path
+    damaged_file: Path
     """The damaged file, as it was."""
     recovered: dict[str, int]
     """Rows saved, by table."""
     lost: list[str]
-    """What could not be read, in words."""
+    """Descriptions of the rows that could not be read."""
 
 
 def repair(path: Path) -> Repair:
-    """Replace a damaged store by one that has every row that can be read, and keep the damaged file.
+    """Replace a damaged store by one with every readable row, and keep the damaged file.
 
-    Refused with StoreBusyError, and nothing is changed, while anybody else has the store open.
+    Raises StoreBusyError, without changes, while another process has the store open.
     """
-    path = path.resolve()  # a link stays a link
+    path = path.resolve()  # keep a symbolic link
     with _errors_of(path), presence.alone_with(path), _locked(path) as file:
         stamp = f"{time.strftime('%Y%m%d_%H%M%S')}-{os.urandom(2).hex()}"
-        kept = path.with_name(f"{path.name}.damaged-{stamp}")
+        damaged_file = path.with_name(f"{path.name}.damaged-{stamp}")
         fresh = path.with_name(f"{path.name}.repaired-{stamp}")
-        _forget_drafts(path)
+        _remove_unfinished(path)
         log = path.with_name(path.name + "-wal")
         pages = Pages(file.xRead, file.xFileSize(), log.read_bytes() if log.exists() else b"")
         try:
             connection.create_file(fresh)
             recovered, lost = _fill(fresh, pages, path)
-            _bring_in_log(file, pages)
-            _swap(path, kept, fresh)
+            _apply_log(file, pages)
+            _swap(path, damaged_file, fresh)
         finally:
             for suffix in ("", *_COMPANIONS):
                 fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
-    return Repair(kept, recovered, lost)
+    return Repair(damaged_file, recovered, lost)
 
 
-def _forget_drafts(path: Path) -> None:
-    """Remove what repairs that were killed had begun: each is as large as a store."""
+def _remove_unfinished(path: Path) -> None:
+    """Remove the unfinished stores of killed repairs; each is as large as a store."""
     for other in path.parent.iterdir():
         if other.name.startswith(f"{path.name}.repaired-"):
             other.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def _errors_of(path: Path) -> Generator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Generator[apsw.VFSFile]:
-    """The damaged file with SQLite's own lock on it, which also programs that are not ours respect."""
+    """Open the damaged file with the exclusive lock of SQLite, which other programs respect too."""
     file = connection.open_file(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         try:
@@ -97,23 +97,23 @@ def _locked(path: Path) -> Generator[apsw.VFSFile]:
         file.xClose()
 
 
-def _bring_in_log(file: apsw.VFSFile, pages: Pages) -> None:
-    """So that the old file is whole without its log, which may not lie beside the new one."""
+def _apply_log(file: apsw.VFSFile, pages: Pages) -> None:
+    """Write the pages of the log into the old file, since the log must not stay beside the new one."""
     for number in pages.in_log:
         file.xWrite(pages.page(number) or b"", (number - 1) * pages.page_bytes)
     if pages.in_log:
         file.xSync(apsw.SQLITE_SYNC_FULL)
 
 
-def _swap(path: Path, kept: Path, fresh: Path) -> None:
-    index = index_path(path)  # it may know messages that are lost, and is built again
+def _swap(path: Path, damaged_file: Path, fresh: Path) -> None:
+    index = index_path(path)  # it may contain lost messages, and is rebuilt
     for suffix in ("", *_COMPANIONS):
         index.with_name(index.name + suffix).unlink(missing_ok=True)
     for suffix in ("-wal", "-journal"):
         if (log := path.with_name(path.name + suffix)).exists():
-            log.rename(kept.with_name(kept.name + suffix))
+            log.rename(damaged_file.with_name(damaged_file.name + suffix))
     path.with_name(path.name + "-shm").unlink(missing_ok=True)
-    _keep(path, kept)
+    _link_or_copy(path, damaged_file)
     fresh.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -122,20 +122,20 @@ def _swap(path: Path, kept: Path, fresh: Path) -> None:
         os.close(folder)
 
 
-def _keep(path: Path, kept: Path) -> None:
+def _link_or_copy(path: Path, damaged_file: Path) -> None:
     try:
-        kept.hardlink_to(path)
+        damaged_file.hardlink_to(path)
     except OSError:  # a file system without links
         import shutil  # noqa: PLC0415 -- slow to load, and few need it
 
-        shutil.copy2(path, kept)
+        shutil.copy2(path, damaged_file)
 
 
 def _fill(fresh: Path, pages: Pages, path: Path) -> tuple[dict[str, int], list[str]]:
     version = _version(pages, path)
     conn = connection.connect(fresh)
     try:
-        conn.pragma("journal_mode", "memory")  # a crash costs a draft, nothing else
+        conn.pragma("journal_mode", "memory")  # a crash loses only the unfinished store
         conn.pragma("synchronous", "full")
         schema.migrate(conn, version)
         with _without_triggers(conn):
@@ -143,7 +143,7 @@ def _fill(fresh: Path, pages: Pages, path: Path) -> tuple[dict[str, int], list[s
             salvage.run()
         schema.migrate(conn)
         with _without_triggers(conn):
-            lost = salvage.lost + row_repair.mend(conn)
+            lost = salvage.lost + row_repair.restore_consistency(conn)
         return salvage.saved_by_table(), lost
     finally:
         conn.close()
@@ -153,14 +153,14 @@ def _version(pages: Pages, path: Path) -> int:
     if pages.version > schema.SCHEMA_VERSION:
         raise StoreVersionError(
             f"{path} was written by a newer Hermes (schema {pages.version}).",
-            fix="Nothing was changed. Repair it with that one.",
+            fix="Nothing was changed. Repair it with the newer Hermes.",
         )
     return pages.version or schema.SCHEMA_VERSION
 
 
 @contextmanager
 def _without_triggers(conn: apsw.Connection) -> Generator[None]:
-    """One transaction in which nothing judges changes: putting back is no change."""
+    """Run a transaction without triggers, as rows are restored in their final state."""
     conn.execute("BEGIN IMMEDIATE")
     triggers = conn.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in triggers:
@@ -176,13 +176,13 @@ class _Column(NamedTuple):
     type: str
     is_needed: bool
     may_be_missing: bool
-    """Columns that were added later are missing in older rows."""
+    """Whether older rows may lack the column, as it was added later."""
     is_number: bool
-    """The column is another name of the row's number and empty in the row itself."""
+    """Whether the column is an alias of the row id and stored as NULL."""
 
 
 class _Table:
-    """What a row of a table looks like in the file, and how it is put into the new store."""
+    """Recognizes the rows of a table and inserts them into the new store."""
 
     def __init__(self, conn: apsw.Connection, name: str) -> None:
         self.name = name
@@ -213,7 +213,7 @@ class _Table:
         return self.root is None or not self.walk.is_whole
 
     def fits(self, record: Record) -> bool:
-        """Whether these values can be a row of this table."""
+        """Return whether these values can be a row of this table."""
         values = record.values
         return (
             (record.number is None) == self.is_index
@@ -226,7 +226,7 @@ class _Table:
         )
 
     def insert(self, conn: apsw.Connection, record: Record) -> None:
-        """Put a row into the new store; raises ConstraintError if it breaks a rule of the schema."""
+        """Insert a row into the new store; raise ConstraintError if it violates the schema."""
         columns = self.columns[: len(record.values)]
         names = [column.name for column in columns]
         values = [
@@ -261,17 +261,17 @@ def _can_hold(column: _Column, value: object) -> bool:
 
 
 class _Salvage:
-    """The rows of one damaged file on their way into a new store."""
+    """Moves the rows of a damaged file into a new store."""
 
     def __init__(self, conn: apsw.Connection, pages: Pages) -> None:
         self._conn = conn
         self._pages = pages
         self.lost: list[str] = []
         self.tables = [_Table(conn, name) for name in tables_of(conn)]
-        self._known: dict[str, set[int]] = {}
-        """The numbers of rows that an index has, by table."""
+        self._indexed_ids: dict[str, set[int]] = {}
+        """The row ids found in indexes, by table."""
         self._indexed: set[str] = set()
-        """Tables of which some index has every row and could be read."""
+        """Tables with a readable index of every row."""
         self._undecided = 0
 
     def saved_by_table(self) -> dict[str, int]:
@@ -285,24 +285,24 @@ class _Salvage:
                 found = self._pages.walk(
                     table.root, table.walk, table.fits, of_index=table.is_index
                 )
-                self._take(table, found)
+                self._insert_all(table, found)
         highest = _highest_numbers(self._pages, roots.get(_SEQUENCE))
         for table in self.tables:
             if not table.is_index:
                 self._read_indexes(table, roots)
         self._pages.leave_out_free_pages()
-        self._take_strays()
+        self._recover_strays()
         for name, number in highest.items():
             _raise_sequence(self._conn, name, number)
         self.lost = [text for table in self.tables for text in self._missing(table)]
         if self._undecided:
-            self.lost.append(f"{_rows(self._undecided)} that could be of more than one table")
+            self.lost.append(f"{_rows(self._undecided)} that could belong to more than one table")
 
     def _roots(self) -> dict[str, int]:
-        """Where each tree begins, as far as the pages that say so can be read."""
+        """Return the root page of each table and index, as far as the schema can be read."""
         walk = Walk()
         found = list(self._pages.walk(_SCHEMA_ROOT, walk, _is_schema, of_index=False))
-        if not walk.is_whole:  # what the tree still leads to is newer than what lies about
+        if not walk.is_whole:  # rows in the tree are newer than those on other pages
             strays = (r for rs, _ in self._pages.strays(of_index=False) for r in rs)
             found = [*filter(_is_schema, strays), *found]
         return {
@@ -311,7 +311,7 @@ class _Salvage:
             if isinstance(root := record.values[3], int) and root > 1
         }
 
-    def _take(self, table: _Table, records: Iterable[Record]) -> None:
+    def _insert_all(self, table: _Table, records: Iterable[Record]) -> None:
         for record in records:
             if not table.fits(record):
                 table.walk.lost_cells += 1
@@ -322,20 +322,20 @@ class _Salvage:
                     table.rejected.append((record.number, str(error)))
 
     def _read_indexes(self, table: _Table, roots: dict[str, int]) -> None:
-        """An index has the number of every row: so it can be told which are missing."""
-        known = self._known.setdefault(table.name, set())
+        """Collect the row ids in the indexes of a table, to name missing rows."""
+        row_ids = self._indexed_ids.setdefault(table.name, set())
         for _, name, _, _, is_partial in self._conn.execute(f"PRAGMA index_list({table.name})"):
             if name not in roots:
                 continue
             walk = Walk()
             for record in self._pages.walk(roots[name], walk, _is_entry, of_index=True):
                 if isinstance(number := record.values[-1], int) and number > 0:
-                    known.add(number)
+                    row_ids.add(number)
             if walk.is_whole and not is_partial:
                 self._indexed.add(table.name)
 
-    def _take_strays(self) -> None:
-        """Rows on pages that nothing leads to any more, where it is clear whose they are."""
+    def _recover_strays(self) -> None:
+        """Recover rows on unreachable pages if their table is unambiguous."""
         for of_index in (False, True):
             broken = [t for t in self.tables if t.is_broken and t.is_index == of_index]
             shapes = self._index_shapes() if of_index else []
@@ -345,12 +345,14 @@ class _Salvage:
                 owners = [t for t in broken if fitting[t.name] == most > 0]
                 if len(owners) == 1 and all(sum(map(fits, records)) < most for fits in shapes):
                     owners[0].walk.add(walk)
-                    self._take(owners[0], (r for r in records if r.number not in owners[0].saved))
+                    self._insert_all(
+                        owners[0], (r for r in records if r.number not in owners[0].saved)
+                    )
                 elif owners:
                     self._undecided += len(records)
 
     def _index_shapes(self) -> list[Callable[[Record], bool]]:
-        """What entries of indexes look like, which lie on pages of the same kind as some tables."""
+        """Return tests for index entries, which share a page type with some tables."""
         shapes: list[Callable[[Record], bool]] = []
         for table in self.tables:
             types = {column.name: column.type for column in table.columns}
@@ -361,27 +363,27 @@ class _Salvage:
         return shapes
 
     def _missing(self, table: _Table) -> Iterator[str]:
-        """What of a table did not get into the new store, in words."""
-        gone = self._known.get(table.name, set()) - table.saved
-        gone -= {number for number, _ in table.rejected if number is not None}
-        if gone:
-            yield f"{_rows(len(gone))} of {table.name} ({_ranges(gone)})"
+        """Describe the rows of a table that were lost."""
+        missing = self._indexed_ids.get(table.name, set()) - table.saved
+        missing -= {number for number, _ in table.rejected if number is not None}
+        if missing:
+            yield f"{_rows(len(missing))} of {table.name} ({_ranges(missing)})"
         if table.name not in self._indexed:
-            if (more := table.walk.lost_cells - len(gone)) > 0:
-                yield f"{_rows(more)}{' more' * bool(gone)} of {table.name}"
+            if (more := table.walk.lost_cells - len(missing)) > 0:
+                yield f"{_rows(more)}{' more' * bool(missing)} of {table.name}"
             if table.root is None:
-                yield f"perhaps rows of {table.name}: where it began is lost"
+                yield f"an unknown number of rows of {table.name}, as its root page is lost"
             elif table.walk.lost_pages:
                 yield f"an unknown number of rows of {table.name}, on {table.walk.lost_pages} pages"
         for number, reason in table.rejected:
             which = "a row" if number is None else f"row {number}"
-            yield f"{which} of {table.name}, which breaks a rule ({reason})"
+            yield f"{which} of {table.name}, which violates a constraint ({reason})"
         if table.walk.garbled:
-            yield f"some letters in {_rows(table.walk.garbled)} of {table.name}"
+            yield f"some characters in {_rows(table.walk.garbled)} of {table.name}"
 
 
 def tables_of(conn: apsw.Connection) -> list[str]:
-    """The tables of a store, in the order in which the schema makes them."""
+    """Return the tables of a store in the order of their creation."""
     found = conn.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         " ORDER BY rowid"
@@ -398,7 +400,7 @@ def _is_entry(record: Record) -> bool:
 
 
 def _is_other_step(table: _Table, record: Record, conn: apsw.Connection) -> bool:
-    """Whether this notes a step of the schema that the new store will note itself."""
+    """Return whether a row records a migration that the new store records itself."""
     key = record.values[0]
     if table.name != "meta" or not str(key).startswith("migration."):
         return False
@@ -415,7 +417,7 @@ def _shape(types: list[str]) -> Callable[[Record], bool]:
 
 
 def _highest_numbers(pages: Pages, root: int | None) -> dict[str, int]:
-    """The highest number ever given, by table: none is given twice."""
+    """Return the highest row id ever used, by table, so that none is used twice."""
     found: dict[str, int] = {}
     if root is not None:
         for record in pages.walk(root, Walk(), lambda r: len(r.values) == 2, of_index=False):
@@ -438,12 +440,12 @@ def _rows(count: int) -> str:
 
 
 def _ranges(numbers: set[int]) -> str:
-    """Numbers as a person would write them: 3-7, 12."""
+    """Format numbers as ranges: 3-7, 12."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][1] == number - 1:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    texts = [f"{a}-{b}" if a != b else str(a) for a, b in ranges[:_MOST_RANGES]]
-    return ", ".join(texts) + (" and more" if len(ranges) > _MOST_RANGES else "")
+    texts = [f"{a}-{b}" if a != b else str(a) for a, b in ranges[:_MAX_RANGES]]
+    return ", ".join(texts) + (" and more" if len(ranges) > _MAX_RANGES else "")

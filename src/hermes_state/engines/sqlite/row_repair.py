@@ -1,7 +1,7 @@
-"""What must hold between rows, brought about again when some of them were lost.
+"""Make the rows of a store consistent after some were lost.
 
-A message keeps its session, if only as a head without a name; a conversation keeps its line and has one
-tip; what belongs to nothing any more goes, and is told.
+A message whose session row is lost gets a new one; a conversation has one chain of sessions with one
+tip; rows that refer to lost rows are deleted and reported.
 """
 
 from itertools import groupby
@@ -14,7 +14,7 @@ from hermes_state.ledger import sessions
 from hermes_state.values import Row
 
 REPAIRED_AT = "repaired_at"
-"""The value of `meta` that says when rows may have been lost."""
+"""The key in `meta` of the time at which rows may have been lost."""
 _JSON = (
     ("messages", "tool_calls"),
     ("messages", "parts"),
@@ -24,34 +24,34 @@ _JSON = (
 )
 
 
-def mend(conn: apsw.Connection) -> list[str]:
-    """Make the rows of a store fit together; returns what was lost by it, in words."""
-    told = _drop_broken_json(conn) + _give_heads(conn)
-    lines = _Lines(conn)
-    lines.cut_circles()
-    lines.join()
-    lines.order()
-    lines.store()
-    told += _drop_unfounded(conn) + _settle_turns(conn)
+def restore_consistency(conn: apsw.Connection) -> list[str]:
+    """Make the rows of a store consistent; describe what was lost."""
+    lost = _drop_broken_json(conn) + _insert_lost_sessions(conn)
+    chains = _Chains(conn)
+    chains.cut_circles()
+    chains.join()
+    chains.order()
+    chains.store()
+    lost += _drop_dangling(conn) + _settle_turns(conn)
     for (session_id,) in conn.execute("SELECT id FROM sessions").fetchall():
         sessions.recount(SqliteTx(conn), session_id)
     noted = (REPAIRED_AT, str(clock.now()))
     conn.execute("REPLACE INTO meta (key, value) VALUES (?, ?)", noted)
-    return told
+    return lost
 
 
 def _drop_broken_json(conn: apsw.Connection) -> list[str]:
-    told: list[str] = []
+    lost: list[str] = []
     for table, column in _JSON:
         conn.execute(
             f"UPDATE {table} SET {column} = NULL WHERE {column} IS NOT NULL AND NOT json_valid({column})"
         )
-        told += _told(conn, f"the {column} of {{}} of {table}")
-    return told
+        lost += _describe(conn, f"the {column} of {{}} of {table}")
+    return lost
 
 
-def _give_heads(conn: apsw.Connection) -> list[str]:
-    """Every session that something is said to be in or to follow on gets a row again."""
+def _insert_lost_sessions(conn: apsw.Connection) -> list[str]:
+    """Insert rows for lost sessions that messages or other sessions refer to."""
     now = clock.now()
     conn.execute(
         """
@@ -73,11 +73,11 @@ def _give_heads(conn: apsw.Connection) -> list[str]:
         (now,),
     )
     count = conn.changes()
-    return [f"the heads of {count} sessions; what was said in them is kept"] if count else []
+    return [f"the rows of {count} sessions; their messages are kept"] if count else []
 
 
-class _Lines:
-    """The conversations as lines of sessions, each continued by the next."""
+class _Chains:
+    """Repairs conversations: chains of sessions, each continued by the next."""
 
     def __init__(self, conn: apsw.Connection) -> None:
         self._conn = conn
@@ -91,7 +91,7 @@ class _Lines:
         self._before = {row["id"]: dict(row) for row in found}
 
     def cut_circles(self) -> None:
-        """A session that follows on itself, as a damaged name may say, begins its line instead."""
+        """Detach sessions that are their own ancestors, as damaged ids may say."""
         for row in self._sessions.values():
             above = {row["id"]}
             parent = row["parent_session_id"]
@@ -102,7 +102,7 @@ class _Lines:
                 row["parent_session_id"] = row["relation"] = None
 
     def join(self) -> None:
-        """Continue the session before, where a head in the middle of a line was lost."""
+        """Link sessions to the chain of their conversation where a session between them was lost."""
         continued = self._heirs()
         for row in self._sessions.values():
             if row["depth"] == 0 or row["parent_session_id"] is not None:
@@ -120,7 +120,7 @@ class _Lines:
                 continued[ends[-1]["id"]] = row
 
     def order(self) -> None:
-        """Name each conversation after the session it began with, and make its end the tip."""
+        """Set the conversation id of each chain to its first session and the tip to its last."""
         heirs = self._heirs()
         for first in self._sessions.values():
             if first["relation"] in ("continuation", "undone"):
@@ -142,7 +142,7 @@ class _Lines:
 
     def store(self) -> None:
         changed = [row for id_, row in self._sessions.items() if row != self._before[id_]]
-        for row in changed:  # first nobody is the tip, so that no line has two for a moment
+        for row in changed:  # clear all tips first, so that no conversation has two
             self._conn.execute("UPDATE sessions SET is_tip = 0 WHERE id = ?", (row["id"],))
         for row in changed:
             self._conn.execute(
@@ -153,7 +153,7 @@ class _Lines:
             )
 
     def _heirs(self) -> dict[str, Row]:
-        """Who continues whom."""
+        """Return the continuation of each session."""
         return {
             row["parent_session_id"]: row
             for row in self._sessions.values()
@@ -161,22 +161,22 @@ class _Lines:
         }
 
 
-def _drop_unfounded(conn: apsw.Connection) -> list[str]:
+def _drop_dangling(conn: apsw.Connection) -> list[str]:
     """Delete rows that refer to a lost row, or clear the reference where the schema says so."""
-    told: list[str] = []
+    lost: list[str] = []
     foreign_keys = conn.execute(_FOREIGN_KEYS).fetchall()
     for (table, _, parent, on_delete), columns in groupby(foreign_keys, key=lambda row: row[:4]):
         pairs = [(ours, theirs) for *_, ours, theirs in columns]
         match = " AND ".join(f"parent.{theirs} = child.{ours}" for ours, theirs in pairs)
         is_set = " AND ".join(f"child.{ours} IS NOT NULL" for ours, _ in pairs)
-        lost = f"{is_set} AND NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {match})"
+        is_dangling = f"{is_set} AND NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {match})"
         if on_delete == "SET NULL":
             cleared = ", ".join(f"{ours} = NULL" for ours, _ in pairs)
-            conn.execute(f"UPDATE {table} AS child SET {cleared} WHERE {lost}")
+            conn.execute(f"UPDATE {table} AS child SET {cleared} WHERE {is_dangling}")
         else:
-            conn.execute(f"DELETE FROM {table} AS child WHERE {lost}")
-            told += _told(conn, f"{{}} of {table} that belonged to nothing")
-    return told
+            conn.execute(f"DELETE FROM {table} AS child WHERE {is_dangling}")
+            lost += _describe(conn, f"{{}} of {table} that referred to lost rows")
+    return lost
 
 
 _FOREIGN_KEYS = """
@@ -189,21 +189,21 @@ _FOREIGN_KEYS = """
 
 
 def _settle_turns(conn: apsw.Connection) -> list[str]:
-    """A turn whose question is lost cannot go on, and one whose answer is lost does not name it."""
+    """End open turns whose user message is lost, and clear references to lost answers."""
     conn.execute(
-        "UPDATE turns SET state = 'failed', reason = 'what was asked is lost', ended_at = ?"
+        "UPDATE turns SET state = 'failed', reason = 'its user message was lost', ended_at = ?"
         " WHERE state IN ('accepted', 'running')"
         " AND user_message_id NOT IN (SELECT id FROM messages)",
         (clock.now(),),
     )
-    told = _told(conn, "the question of {} of turns, which will not be answered")
+    lost = _describe(conn, "the user message of {} of turns, which will not be answered")
     conn.execute(
         "UPDATE turns SET final_message_id = NULL"
         " WHERE final_message_id NOT IN (SELECT id FROM messages)"
     )
-    return told
+    return lost
 
 
-def _told(conn: apsw.Connection, text: str) -> list[str]:
+def _describe(conn: apsw.Connection, text: str) -> list[str]:
     count = conn.changes()
     return [text.format(f"{count} row{'s' * (count != 1)}")] if count else []

@@ -1,9 +1,9 @@
-"""The schema, as the ordered list of steps that made it.
+"""Define the schema as an ordered list of migration steps.
 
-A step and the record that it ran are one transaction. A fresh database runs all of them, so there is
-no second description of the schema to keep in step; docs/reference/store.md shows today's result. The
-triggers of state machines are generated (`triggers`): they replace those that old steps made, so a
-change of `hermes_state.transitions` needs a step, if only an empty one.
+A step and its record run in one transaction. A new database runs all steps, so there is no second
+description of the schema; docs/reference/store.md shows the result. The triggers of state machines are
+generated (`triggers`) and replace those of old steps, so a change of `hermes_state.transitions` needs a
+step, even an empty one.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from hermes_core import clock
 from hermes_state.engines.sqlite import triggers
 
 APPLICATION_ID = 0x48524D53
-"""Marks a file as ours; SQLite keeps it in the header."""
+"""The application id in the header of our files."""
 
 
 class Step(NamedTuple):
-    """One step from a schema version to the next. Once released, it never changes."""
+    """A step from one schema version to the next; it never changes once released."""
 
     name: str
     sql: str
@@ -536,7 +536,7 @@ SCHEMA_VERSION = len(STEPS)
 
 
 def version_of(conn: apsw.Connection) -> int:
-    """How many steps this database has taken."""
+    """Return the schema version of a database: the number of steps it has taken."""
     return int(conn.pragma("user_version"))
 
 

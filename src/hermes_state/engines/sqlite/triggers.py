@@ -8,7 +8,7 @@ from hermes_state.transitions import GROWTHS, MACHINES, Growth, Machine
 
 
 def install(conn: apsw.Connection) -> None:
-    """Replace the triggers that are missing or guard other moves."""
+    """Create missing triggers and replace outdated ones."""
     for name, sql in expected().items():
         present = conn.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (name,)).get
         if normalized(present) != normalized(sql):

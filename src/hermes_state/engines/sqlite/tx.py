@@ -1,4 +1,4 @@
-"""A transaction on a connection to SQLite."""
+"""Implement transactions on SQLite."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -29,27 +29,27 @@ class SqliteTx:
 
     @property
     def now(self) -> float:
-        """The time at which the transaction first asked for it."""
+        """Return the time of the transaction: the clock at its first use."""
         if self._now is None:
             self._now = clock.now()
         return self._now
 
     def value(self, sql: str, *values: Any) -> Any:  # noqa: ANN401 -- any column
-        """The first column of the first row; None when there is no row."""
+        """Return the first column of the first row, or None."""
         found = self._conn.execute(sql, values).fetchall()
         return found[0][0] if found else None
 
     def row(self, sql: str, *values: Any) -> Row | None:  # noqa: ANN401 -- any column
-        """The first row by the names of its columns; None when there is none."""
+        """Return the first row as a dictionary, or None."""
         found = self.rows(sql, *values)
         return found[0] if found else None
 
     def rows(self, sql: str, *values: Any) -> list[Row]:  # noqa: ANN401 -- any column
-        """All rows by the names of their columns."""
+        """Return all rows as dictionaries."""
         return rows_of(self._conn.execute(sql, values))
 
     def tuples(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 -- any column
-        """All rows as tuples."""
+        """Return all rows as tuples."""
         return self._conn.execute(sql, values).fetchall()
 
     def run(self, sql: str, *values: Any) -> int:  # noqa: ANN401 -- any column
@@ -58,23 +58,23 @@ class SqliteTx:
         return self._conn.changes()
 
     def among(self, column: str, mark: str = "?") -> str:
-        """The condition that a column is one of the values that `many` gives for `mark`."""
+        """Return the condition that a column is one of the values bound by `many`."""
         return f"{column} IN (SELECT value FROM json_each({mark}))"
 
     def many(self, values: Iterable[str | int]) -> str:
-        """Several values as one parameter."""
+        """Return several values as one parameter."""
         return encode(list(values))
 
     def lock(self, *_keys: str) -> None:
-        """Nothing to do: there is one writer."""
+        """Do nothing, as SQLite has one writer."""
 
     def savepoint(self) -> AbstractContextManager[object]:
-        """A part of the transaction that is undone alone when it raises."""
+        """Return a context manager that rolls back its block alone when it raises."""
         return self._conn
 
 
 def rows_of(cursor: apsw.Cursor) -> list[Row]:
-    """All rows of a query as dictionaries."""
+    """Return all rows of a query as dictionaries."""
     for row in cursor:
         names = [column[0] for column in cursor.get_description()]
         first = dict(zip(names, row, strict=True))

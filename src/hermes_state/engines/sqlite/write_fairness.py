@@ -1,13 +1,13 @@
-"""Taking turns between processes that write the same file.
+"""Share the write lock fairly between processes.
 
-SQLite's lock goes to whoever asks at the right moment. Polled often, it costs more than the writes
-themselves; polled seldom, somebody waits for seconds while another writes without pause. So: a process
-that waits naps at first, and the others go on, which is cheapest for all. When it has waited long enough
-it insists, by a lock on a file beside the store, and everybody lets it go first. The lock dies with its
-process, and nobody gives way for longer than a moment: courtesy can delay a write, never prevent it.
+SQLite gives its lock to the process that polls at the right moment. Frequent polling costs more than
+the writes; rare polling lets a process wait for seconds while another writes without pause. So a waiting
+process polls rarely at first. After a while it requests priority with a lock on a file beside the store,
+and the others let it write first. The lock dies with its process, and nobody yields for longer than a
+moment: fairness can delay a write, never prevent it.
 
-A byte in that file says that there may be somebody who insists. It is looked at in memory, since it is
-looked at before every write; only the lock tells whether it is still so.
+A byte in that file says that a process may have requested priority. It is read from mapped memory before
+every write; only the lock tells whether the request still stands.
 """
 
 import fcntl
@@ -19,88 +19,92 @@ from pathlib import Path
 
 from hermes_core.paths import touch_private
 
-_PATIENCE_S = 0.25
-"""How long a process waits before it insists."""
+_PRIORITY_AFTER_S = 0.25
+"""How long a process waits before it requests priority."""
 
-_GIVES_WAY_S = 0.05
-"""How long the others let it go first, if it does not take its turn."""
+_MAX_YIELD_S = 0.05
+"""How long the others yield when it does not write."""
 
-_NAPS_S = (0.0005, 0.001, 0.002, 0.004, 0.008)
-_LONG_NAPS_S = (0.02, 0.04)
-"""For a process that has just written: it writes without pause, and so does whoever has the lock."""
+_PAUSES_S = (0.0005, 0.001, 0.002, 0.004, 0.008)
+_LONG_PAUSES_S = (0.02, 0.04)
+"""Pauses of a process that has just written, as it probably writes without pause."""
 _JUST_NOW_S = 0.0003
-_GLANCE_S = 0.0001
-_CALM, _URGENT = b"\0", b"\1"
+_POLL_INTERVAL_S = 0.0001
+_NO_REQUEST, _REQUEST = b"\0", b"\1"
 
 
 class WriteFairness:
-    """One process's manners towards the others."""
+    """Yields to, and requests priority from, the other processes."""
 
     def __init__(self, store: Path, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._file = -1
         path = store.with_name(store.name + "-turn")
-        self._sign: mmap.mmap | None = None
+        self._flag: mmap.mmap | None = None
         try:
             touch_private(path)
             self._file = os.open(path, os.O_RDWR)
-            self._sign = _first_byte(self._file)
+            self._flag = _first_byte(self._file)
         except (OSError, ValueError):
-            pass  # without the file there is SQLite's lock alone, which is enough to be safe
-        self._insists = False
+            pass  # without the file, the lock of SQLite is enough to be safe
+        self._has_priority = False
         self._began = 0.0
         self._ended = 0.0
-        self._naps = _NAPS_S
+        self._pauses = _PAUSES_S
 
     def give_way(self) -> None:
-        """Before a write: if somebody insists, let it go first."""
-        if self._file < 0 or (self._sign is not None and self._sign[:1] == _CALM):
+        """Yield to a process that requests priority; called before each write."""
+        if self._file < 0 or (self._flag is not None and self._flag[:1] == _NO_REQUEST):
             return
         if self._is_free():
             return
         began = time.monotonic()
-        while time.monotonic() - began < _GIVES_WAY_S:
-            time.sleep(_GLANCE_S)
+        while time.monotonic() - began < _MAX_YIELD_S:
+            time.sleep(_POLL_INTERVAL_S)
             if self._is_free():
                 return
 
     def wait(self, times: int) -> bool:
-        """SQLite's busy handler: nap, later insist; False when the time is up."""
+        """Wait as a busy handler, requesting priority later; return False after the timeout."""
         now = time.monotonic()
         if times == 0:
             self._began = now
-            self._naps = _LONG_NAPS_S if now - self._ended < _JUST_NOW_S else _NAPS_S
+            self._pauses = _LONG_PAUSES_S if now - self._ended < _JUST_NOW_S else _PAUSES_S
         waited = now - self._began
         if waited > self._timeout_s:
             return False
-        if waited > _PATIENCE_S and not self._insists and self._file >= 0:
-            self._insists = self._try(fcntl.LOCK_EX)
-            if self._insists:
-                self._say(_URGENT)
-        time.sleep(_GLANCE_S if self._insists else self._naps[min(times, len(self._naps) - 1)])
+        if waited > _PRIORITY_AFTER_S and not self._has_priority and self._file >= 0:
+            self._has_priority = self._try(fcntl.LOCK_EX)
+            if self._has_priority:
+                self._set_flag(_REQUEST)
+        time.sleep(
+            _POLL_INTERVAL_S
+            if self._has_priority
+            else self._pauses[min(times, len(self._pauses) - 1)]
+        )
         return True
 
     def done(self) -> None:
-        """After a write, or a vain attempt at one: the next may insist."""
+        """Release the priority after a write or a failed attempt."""
         self._ended = time.monotonic()
-        if self._insists:
-            self._insists = False
-            self._say(_CALM)
+        if self._has_priority:
+            self._has_priority = False
+            self._set_flag(_NO_REQUEST)
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        if self._sign is not None:
-            self._sign.close()
-            self._sign = None
+        if self._flag is not None:
+            self._flag.close()
+            self._flag = None
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def _is_free(self) -> bool:
-        """Whether nobody insists; who did may have died with its sign up."""
+        """Return whether no process requests priority, clearing the byte of a dead one."""
         if not self._try(fcntl.LOCK_SH):
             return False
-        self._say(_CALM)
+        self._set_flag(_NO_REQUEST)
         fcntl.flock(self._file, fcntl.LOCK_UN)
         return True
 
@@ -111,14 +115,14 @@ class WriteFairness:
             return False
         return True
 
-    def _say(self, sign: bytes) -> None:
-        """Have the others see whether somebody insists, by whoever has the lock."""
-        with suppress(OSError):  # a full disk: then nobody is let go first
-            os.pwrite(self._file, sign, 0)
+    def _set_flag(self, flag: bytes) -> None:
+        """Set the byte that tells the others that a process may request priority."""
+        with suppress(OSError):  # a full disk: no priority then
+            os.pwrite(self._file, flag, 0)
 
 
 def _first_byte(file: int) -> mmap.mmap:
-    """The sign as every process sees it. It is written by calls, which can fail, not in memory."""
+    """Map the shared byte for reading; it is written by system calls, which can fail safely."""
     if not os.fstat(file).st_size:
-        os.pwrite(file, _CALM, 0)
+        os.pwrite(file, _NO_REQUEST, 0)
     return mmap.mmap(file, 1, access=mmap.ACCESS_READ)

@@ -1,18 +1,17 @@
-"""The one connection that writes, and how callers share a commit.
+"""Write through one connection, with group commit.
 
-A write is a function of the connection. Whoever finds the writer free leads: it runs every function
-that waits, in one transaction with one fsync. When one of them fails, the others are run again, each in
-its own savepoint, so that a failing function fails alone. Who does not lead sleeps; after the commit
-they are woken one by one, each by the one before it, so that sixteen threads do not fight for the
-interpreter at once. The last of them hands the writer to whoever has come in the meantime.
+A write is a function of the connection. A thread that finds the writer idle becomes the leader: it runs
+every waiting function in one transaction with one fsync. When one of them fails, the others run again,
+each in its own savepoint, so that a failing function fails alone. The followers sleep; after the commit
+each wakes the next, so that sixteen threads do not contend for the interpreter lock at once. The last of
+them wakes the next leader.
 
-A deferrable write makes no commit of its own for up to 10 ms, as long as another one soon does.
+A deferrable write waits up to 10 ms for the commit of another.
 
 The main thread never leads: Ctrl-C may stop it between any two instructions, also between a commit and
-waking those who wait for it. A helper thread writes in its place.
+waking the followers. A helper thread writes in its place.
 
-A function may be run a second time when the transaction it was part of had to be given up, so it
-must do nothing but talk to the connection.
+A function may run twice when its transaction had to be rolled back, so it must have no other effects.
 """
 
 import threading
@@ -35,15 +34,15 @@ from hermes_state.engines.sqlite.write_fairness import WriteFairness
 
 T = TypeVar("T")
 
-_LARGEST_BATCH = 256
+_MAX_BATCH = 256
 _SAVEPOINT = "writers_job"
-"""A name that no function has for a savepoint of its own."""
-_PATIENCE_S = 0.01
-"""How long what may ride along waits for a commit of somebody else."""
+"""A savepoint name that no function uses."""
+_DEFER_TIMEOUT_S = 0.01
+"""How long a deferrable write waits for another commit."""
 
 
 class _Job:
-    """One waiting write, and the place its caller sleeps at."""
+    """A waiting write, with the lock on which its caller sleeps."""
 
     __slots__ = ("error", "fn", "follower", "gate", "result", "deferrable", "settled")
 
@@ -59,7 +58,7 @@ class _Job:
 
 
 class Writer:
-    """Runs functions of the connection, many to a commit."""
+    """Runs functions of the connection, many per commit."""
 
     def __init__(
         self,
@@ -79,47 +78,47 @@ class Writer:
         self._main = threading.main_thread().ident
         self._mutex = threading.Lock()
         self._waiting: deque[_Job] = deque()
-        self._led = False
+        self._has_leader = False
         self._leader = 0
         self._closed = False
         self._commits = False
-        # A function that says COMMIT would make the others of its commit durable half way.
+        # A function that runs COMMIT would commit the others of its batch half-way.
         conn.set_commit_hook(lambda: not self._commits)
-        self._helper = _Helper(self._wait_in_line)
+        self._main_thread_writer = _MainThreadWriter(self._enqueue)
 
     def run(self, fn: Callable[[apsw.Connection], T], *, deferrable: bool = False) -> T:
         """Run `fn` in a transaction and return its result once that is on disk."""
         me = threading.get_ident()
         if self._leader == me:
-            raise StoreError("A write inside a write: pass the connection on instead.")
+            raise StoreError("A write inside a write: pass the transaction on instead.")
         if self._closed:
             raise StoreError(f"{self._path} is closed.")
         job = _Job(fn, deferrable=deferrable and me != self._main)
         if me == self._main:
-            self._helper.run(job)
+            self._main_thread_writer.run(job)
         else:
-            self._wait_in_line(job)
+            self._enqueue(job)
         if job.error is not None:
-            raise self._explained(job.error)
+            raise self._translated(job.error)
         return cast("T", job.result)
 
     def close(self) -> None:
         """Let the waiting writes finish, then close the connection."""
         if not self._closed:
             self._closed = True
-            self._helper.run(_Job(lambda _conn: None))
-            self._helper.stop()
+            self._main_thread_writer.run(_Job(lambda _conn: None))
+            self._main_thread_writer.stop()
             if self._checkpoints is not None:
                 self._checkpoints.close()
             self.conn.close()
             if self._fairness is not None:
                 self._fairness.close()
 
-    def _wait_in_line(self, job: _Job) -> None:
+    def _enqueue(self, job: _Job) -> None:
         with self._mutex:
             self._waiting.append(job)
-            leads = not (self._led or job.deferrable)
-            self._led = self._led or leads
+            leads = not (self._has_leader or job.deferrable)
+            self._has_leader = self._has_leader or leads
         if not leads:
             self._sleep(job)
         if job.settled:
@@ -128,19 +127,19 @@ class Writer:
             self._lead(job)
 
     def _sleep(self, job: _Job) -> None:
-        """Until a job is settled or is to lead, as it must when nobody came that it could ride with."""
+        """Sleep until a job is settled or must lead, as a deferrable one must after its timeout."""
         if job.deferrable:
-            if job.gate.acquire(timeout=_PATIENCE_S):
+            if job.gate.acquire(timeout=_DEFER_TIMEOUT_S):
                 return
             with self._mutex:
                 job.deferrable = False
-                if not self._led:
-                    self._led = True
+                if not self._has_leader:
+                    self._has_leader = True
                     return
         job.gate.acquire()
 
     def _lead(self, own: _Job) -> None:
-        """Commit everything that waits; `own` is somewhere in it."""
+        """Commit all waiting jobs, including `own`."""
         self._leader = threading.get_ident()
         batch: list[_Job] = []
         try:
@@ -164,25 +163,25 @@ class Writer:
         self._commit(batch)
 
     def _after_commit(self, batch: list[_Job]) -> None:
-        # Asked after the commit: what was replaced before it must not be acknowledged.
+        # Checked after the commit: a write to a replaced file must not be acknowledged.
         if self._presence is not None and not self._presence.is_ours():
-            self._disown(batch)
+            self._fail_replaced(batch)
         if self._fairness is not None:
             self._fairness.done()
         if self._checkpoints is not None:
             self._checkpoints.committed()
 
     def _run_together(self, batch: list[_Job]) -> bool:
-        """Run what waits, also what arrives while we run; False as soon as one of them fails."""
+        """Run waiting jobs, including new ones; return False as soon as one fails."""
         conn = self.conn
-        while self._waiting and len(batch) < _LARGEST_BATCH:
+        while self._waiting and len(batch) < _MAX_BATCH:
             job = self._waiting.popleft()
             batch.append(job)
             try:
                 job.result = job.fn(conn)
             except UnicodeDecodeError:
                 conn.cursor_factory = lenient.Cursor
-                return False  # it runs again, with invalid text replaced
+                return False  # runs again with invalid text replaced
             except BaseException as error:  # noqa: BLE001 -- kept for the caller whose function this is
                 job.error = error
                 return False
@@ -192,15 +191,15 @@ class Writer:
         return True
 
     def _run_apart(self, batch: list[_Job]) -> None:
-        """The same with a savepoint each, so that one that fails takes nothing else with it."""
-        while self._waiting and len(batch) < _LARGEST_BATCH:
+        """Run waiting jobs with a savepoint each, so that a failure affects no other."""
+        while self._waiting and len(batch) < _MAX_BATCH:
             job = self._waiting.popleft()
             batch.append(job)
             if not self._run_one(job):
                 self._start_over(batch)
 
     def _run_one(self, job: _Job) -> bool:
-        """Run one function; False when its failure took the whole transaction with it."""
+        """Run one job; return False when its failure ended the transaction."""
         conn = self.conn
         conn.execute(f"SAVEPOINT {_SAVEPOINT}")
         try:
@@ -235,7 +234,7 @@ class Writer:
                 self._commit_one_by_one(stored)
 
     def _commit_one_by_one(self, jobs: list[_Job]) -> None:
-        """A shared commit failed: find out whose write it is that cannot be stored."""
+        """Commit jobs one by one after a shared commit failed, to find the one at fault."""
         for job in jobs:
             try:
                 self.conn.execute("BEGIN IMMEDIATE")
@@ -253,7 +252,7 @@ class Writer:
             self._commits = False
 
     def _fail_all(self, batch: list[_Job], error: apsw.Error | MemoryError) -> None:
-        """The transaction could not be had: everybody who waits for it has waited in vain."""
+        """Fail all jobs, as the transaction could not begin."""
         with suppress(apsw.Error, MemoryError):  # then the next one does it
             self._roll_back()
         while self._waiting:
@@ -261,8 +260,8 @@ class Writer:
         for job in batch:
             job.error = job.error or error
 
-    def _disown(self, batch: list[_Job]) -> None:
-        """What was written went into a file that nobody will open again."""
+    def _fail_replaced(self, batch: list[_Job]) -> None:
+        """Fail the jobs that were written to a file that was replaced."""
         for job in batch:
             if job.error is None or isinstance(job.error, apsw.Error):
                 job.error = store_gone(self._path)
@@ -272,7 +271,7 @@ class Writer:
             self.conn.execute("ROLLBACK")
 
     def _settle(self, batch: list[_Job], own: _Job) -> None:
-        """Chain those who are done, so that each wakes the next."""
+        """Chain the settled jobs, so that each wakes the next."""
         follower: _Job | None = None
         for job in reversed(batch):
             job.settled = True
@@ -281,16 +280,16 @@ class Writer:
         self._wake_next(follower)
 
     def _wake_next(self, follower: _Job | None) -> None:
-        """Wake the next of those who are done, or whoever is to lead next."""
+        """Wake the next settled job, or the next leader."""
         if follower is None:
             with self._mutex:
                 follower = next((job for job in self._waiting if not job.deferrable), None)
                 if follower is None:
-                    self._led = False
+                    self._has_leader = False
                     return
         follower.gate.release()
 
-    def _explained(self, error: BaseException) -> BaseException:
+    def _translated(self, error: BaseException) -> BaseException:
         if isinstance(error, apsw.Error):
             ours = translate(error, self._path)
         elif isinstance(error, UnicodeEncodeError):
@@ -303,18 +302,18 @@ class Writer:
         return ours
 
 
-class _Helper:
-    """A thread that writes for the main thread and so cannot be interrupted half way."""
+class _MainThreadWriter:
+    """Writes for the main thread, in a thread that Ctrl-C cannot interrupt."""
 
     def __init__(self, write: Callable[[_Job], None]) -> None:
         self._write = write
-        self._asked: SimpleQueue[tuple[_Job, threading.Lock] | None] = SimpleQueue()
-        # Started now: started with the first write, an interrupt could leave two of them.
+        self._requests: SimpleQueue[tuple[_Job, threading.Lock] | None] = SimpleQueue()
+        # Started here: if the first write started it, an interrupt could start two.
         self._thread = Thread(target=self._work, name="hermes-writer", daemon=True)
         self._thread.start()
 
     def run(self, job: _Job) -> None:
-        """Have the job written and wait; an interrupt is raised once its fate is known."""
+        """Run a job and wait; an interrupt is raised when the job is settled."""
         try:
             self._ask(job)
         except BaseException:
@@ -322,24 +321,24 @@ class _Helper:
             raise
 
     def stop(self) -> None:
-        self._asked.put(None)
+        self._requests.put(None)
         self._thread.join()
 
     def _ask(self, job: _Job) -> None:
         done = threading.Lock()
         done.acquire()
-        self._asked.put((job, done))
+        self._requests.put((job, done))
         done.acquire()
 
     def _wait_for_all(self) -> None:
-        """The queue keeps its order: once this later job is done, so is the interrupted one."""
+        """Wait for an empty job: when it is done, so are all earlier ones."""
         while True:
             with suppress(KeyboardInterrupt):
                 return self._ask(_Job(lambda _conn: None))
 
     def _work(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            job, done = asked
+        while (request := self._requests.get()) is not None:
+            job, done = request
             try:
                 self._write(job)
             except BaseException as error:  # noqa: BLE001 -- kept for the caller, as above
