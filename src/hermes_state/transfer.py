@@ -18,7 +18,7 @@ from hermes_state.export_format import Line
 from hermes_state.ledger import sessions, titles, turns
 from hermes_state.ledger.records import mark_out_of_order
 from hermes_state.store import Tx
-from hermes_state.values import Row
+from hermes_state.values import TOKENS, Row
 
 NOT_OVER = "it was not over when it was exported"
 """The reason of open turns that an import ends: the exporting store may still run them."""
@@ -41,17 +41,7 @@ _MESSAGE_REFERENCES = {
     "turn": ("user_message_id", "final_message_id"),
     "effect": ("step_message_id", "result_message_id"),
 }
-_COUNTERS = (
-    "tool_call_count",
-    "api_call_count",
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "cost_usd",
-    "last_active_at",
-)
+_COUNTERS = ("tool_call_count", "api_call_count", *TOKENS, "cost_usd", "last_active_at")
 _FOLLOWING = ("preview", "model")
 """Columns of a session that triggers fill; an import restores their exported values."""
 

@@ -151,6 +151,9 @@ class Spent(NamedTuple):
     cost_usd: float = 0.0
 
 
+TOKENS = tuple(name for name in Spent._fields if name.endswith("_tokens"))
+
+
 class Limit(NamedTuple):
     """The maximum use of one unit: per turn, per day (UTC) by all, or per day by one person."""
 

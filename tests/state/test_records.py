@@ -11,6 +11,7 @@ from hermes_core.text import without_surrogates
 from hermes_state import SessionDB
 from hermes_state.ledger import messages, meta, sessions, titles
 from hermes_state.ledger.records import decode, encode
+from hermes_state.values import NewMessage
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -108,3 +109,14 @@ def test_a_conversation_is_found_by_its_title_as_it_was_typed(title: str) -> Non
         assert store.set_session_title("a", title)
         assert store.read(titles.resolve, title) == "a"
         assert store.read(titles.by_title, title) is not None
+
+
+def test_the_columns_of_messages_and_sessions_stand_in_one_list_each() -> None:
+    with SessionDB.in_memory() as store:
+
+        def columns(table: str) -> set[str]:
+            sql = f"SELECT name FROM pragma_table_info('{table}')"
+            return store.read(lambda tx: {name for (name,) in tx.tuples(sql)})
+
+        assert columns("messages") == {"id", "session_id", "parts", *NewMessage._fields}
+        assert set(sessions.FILLABLE) < columns("sessions")

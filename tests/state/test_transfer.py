@@ -162,8 +162,11 @@ def test_neither_folder_nor_prompt_nor_instructions_travel(db: SessionDB) -> Non
         ({**MESSAGE, "extra": "[]"}, "extra"),
         ({**MESSAGE, "kind": "novel"}, "cannot take this message"),
         ({**MESSAGE, "session_id": "other"}, "does not belong to a session"),
-        ({"type": "usage", "session_id": "other", "model": "m", "timestamp": 1}, "not belong to a session"),
-        ({"type": "partial", "turn_id": "t", "text": "x", "streamed_at": 1}, "does not belong to a turn"),
+        (
+            {"type": "usage", "session_id": "other", "model": "m", "timestamp": 1},
+            "belong to a session",
+        ),
+        ({"type": "partial", "turn_id": "t", "text": "x", "streamed_at": 1}, "belong to a turn"),
         ({**TURN, "user_message_id": 7}, "user_message_id"),
         ({**TURN, "state": "answered", "ended_at": None}, "user_message_id"),
         ({"type": "novel"}, "'novel'"),

@@ -12,18 +12,13 @@ from hermes_core.text import without_surrogates
 from hermes_state.export_format import LARGEST_AMOUNT, STEERING
 from hermes_state.ledger import sessions
 from hermes_state.ledger.records import decode, encode
-from hermes_state.values import NewMessage, Row, Spent
+from hermes_state.ledger.sessions import FILLABLE
+from hermes_state.values import TOKENS, NewMessage, Row, Spent
 
 _ENCODED = "\x00json:"
 """The prefix of content that hermes-agent stores as JSON."""
 
-_TEXTS = (
-    "source", "user_id", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "model",
-    "profile_name",
-)  # fmt: skip
-_TOKENS = (
-    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
-)  # fmt: skip
+_TEXTS = ("source", *(name for name in FILLABLE if name not in ("model_config", *STEERING)))
 _ELSEWHERE = {
     "id",
     "parent_session_id",
@@ -38,7 +33,7 @@ _ELSEWHERE = {
     "rewind_count",
     "archived",
     *_TEXTS,
-    *_TOKENS,
+    *TOKENS,
     *STEERING,
 }
 """Columns of a session that have a place of their own here, follow from its messages, or are dropped."""
@@ -103,7 +98,7 @@ _EMPTY = (None, 0, "")
 def _totals(row: Row) -> Row:
     return {
         "api_call_count": whole(row.get("api_call_count")),
-        **{name: whole(row.get(name)) for name in _TOKENS},
+        **{name: whole(row.get(name)) for name in TOKENS},
         "cost_usd": cost(row, zero_is_known=True),
     }
 
@@ -124,7 +119,7 @@ def spendings(usage: Iterable[Row], found: Session) -> list[Spending]:
             Spent(
                 text(row.get("model")) or "unknown",
                 text(row.get("billing_provider")) or "",
-                **{name: whole(row.get(name)) for name in _TOKENS},
+                **{name: whole(row.get(name)) for name in TOKENS},
                 # In this table an unknown cost is 0, not NULL.
                 cost_usd=cost(row, zero_is_known=False),
             ),
@@ -136,14 +131,14 @@ def spendings(usage: Iterable[Row], found: Session) -> list[Spending]:
     totals = found.totals
     if usages or not any(totals.values()):
         return usages
-    sums = {name: totals[name] for name in (*_TOKENS, "cost_usd")}
+    sums = {name: totals[name] for name in (*TOKENS, "cost_usd")}
     provider = text(found.extra.get("billing_provider")) or ""
     return [Spending(Spent(model or "unknown", provider, **sums), "", began)]
 
 
 def usage_beside(usage: Iterable[Row]) -> list[Row]:
     """Return the columns of usage rows without a column here."""
-    dropped = {"session_id", *_TOKENS}
+    dropped = {"session_id", *TOKENS}
     return [
         {name: v for name, v in row.items() if name not in dropped and v not in _EMPTY}
         for row in usage

@@ -5,7 +5,7 @@ from typing import Any
 
 from hermes_core.errors import NothingSaidError, StoreError
 from hermes_state.ledger import leases, sessions, titles
-from hermes_state.ledger.records import insert_message, message_from
+from hermes_state.ledger.records import COPIED, insert_message, message_from
 from hermes_state.store import Tx
 from hermes_state.values import Carried, Lease, Row
 
@@ -230,14 +230,11 @@ def tree(tx: Tx, session_id: str) -> list[Row]:
 
 def _insert_like(tx: Tx, child_id: str, parent: Row) -> None:
     """Insert a session that belongs to the same person and chat as its parent."""
-    carried = (
-        "source, user_id, session_key, chat_id, chat_type, thread_id, display_name, model,"
-        " model_config, system_prompt, cwd, profile_name"
-    )
+    inherited = ", ".join(("source", *sessions.FILLABLE))
     now = tx.now
     tx.run(
-        f"INSERT INTO sessions (id, conversation_id, started_at, last_active_at, {carried})"
-        f" SELECT ?1, ?1, ?2, max(?2, last_active_at), {carried} FROM sessions WHERE id = ?3",
+        f"INSERT INTO sessions (id, conversation_id, started_at, last_active_at, {inherited})"
+        f" SELECT ?1, ?1, ?2, max(?2, last_active_at), {inherited} FROM sessions WHERE id = ?3",
         child_id,
         now,
         parent["id"],
@@ -253,14 +250,10 @@ def _carry(tx: Tx, session_id: str, item: Carried) -> None:
 
 
 def _copy(tx: Tx, session_id: str, message_id: int) -> None:
-    columns = (
-        "role, content, parts, tool_calls, tool_call_id, tool_name, timestamp, token_count,"
-        " finish_reason, reasoning, platform_message_id, extra, observed, answers"
-    )
     changed = tx.run(
-        f"INSERT INTO messages (session_id, kind, origin_id, {columns})"
+        f"INSERT INTO messages (session_id, kind, origin_id, {COPIED})"
         " SELECT ?, CASE kind WHEN 'summary' THEN 'summary' ELSE 'copy' END,"
-        f" coalesce(origin_id, id), {columns} FROM messages WHERE id = ?",
+        f" coalesce(origin_id, id), {COPIED} FROM messages WHERE id = ?",
         session_id,
         message_id,
     )

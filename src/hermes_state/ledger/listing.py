@@ -9,28 +9,12 @@ from hermes_state.store import Tx
 from hermes_state.values import Filter, Row
 
 _COLUMNS = (
-    "id",
-    "conversation_id",
-    "parent_session_id",
-    "relation",
-    "depth",
-    "is_tip",
-    "archived",
-    "source",
-    "model",
-    "cwd",
-    "title",
-    "preview",
-    "started_at",
-    "last_active_at",
-    "ended_at",
-    "end_reason",
-    "message_count",
-    "tool_call_count",
-    "cost_usd",
+    "id, conversation_id, parent_session_id, relation, depth, is_tip, archived, source, model, cwd,"
+    " title, preview, started_at, last_active_at, ended_at, end_reason, message_count, tool_call_count,"
+    " cost_usd"
 )
 
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM sessions"
+_SELECT = f"SELECT {_COLUMNS} FROM sessions"
 
 _LISTED = "is_tip = 1 AND archived = 0 AND relation IS DISTINCT FROM 'delegate'"
 """The condition of the index sessions_recent, literally; otherwise SQLite does not use that index."""

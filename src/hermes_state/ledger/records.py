@@ -67,11 +67,15 @@ _KNOWN_KEYS = frozenset(NewMessage._fields) | frozenset(_EXTRA_KEYS) | {"message
 
 _PREVIEW = 120
 
+_STORED = ("session_id", "parts", *NewMessage._fields)
+"""The columns of a message but its id; `NewMessage` is the one list of them."""
 _INSERT = (
-    "INSERT INTO messages (session_id, role, content, parts, tool_calls, tool_call_id, tool_name,"
-    " timestamp, token_count, finish_reason, reasoning, platform_message_id, extra, kind, origin_id,"
-    " observed, active, answers, compacted) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+    f"INSERT INTO messages ({', '.join(_STORED)}) VALUES ({', '.join('?' * len(_STORED))})"
+    " RETURNING id"
 )
+_OWN = ("session_id", "kind", "origin_id", "active", "compacted")
+COPIED = ", ".join(name for name in _STORED if name not in _OWN)
+"""The columns that a copy of a message shares with its original."""
 
 
 def insert_message(tx: Tx, session_id: str, message: NewMessage) -> int:
@@ -81,27 +85,14 @@ def insert_message(tx: Tx, session_id: str, message: NewMessage) -> int:
         content = redact(content)
     elif content is not None:
         content, parts = None, encode(content)
-    values = (
-        session_id,
-        message.role,
-        content,
-        parts,
-        encode(message.tool_calls) if message.tool_calls else None,
-        message.tool_call_id,
-        message.tool_name,
-        tx.now if message.timestamp is None else message.timestamp,
-        message.token_count,
-        message.finish_reason,
-        redact(message.reasoning) if message.reasoning else message.reasoning,
-        message.platform_message_id,
-        encode(message.extra) if message.extra else None,
-        message.kind,
-        message.origin_id,
-        message.observed,
-        message.active,
-        message.answers,
-        message.compacted,
+    stored = message._replace(
+        content=content,
+        tool_calls=encode(message.tool_calls) if message.tool_calls else None,
+        timestamp=tx.now if message.timestamp is None else message.timestamp,
+        reasoning=redact(message.reasoning) if message.reasoning else message.reasoning,
+        extra=encode(message.extra) if message.extra else None,  # type: ignore[arg-type]
     )
+    values = (session_id, parts, *stored)
     try:
         id_: int = tx.value(_INSERT, *values)
     except UnicodeEncodeError:

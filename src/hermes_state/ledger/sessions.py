@@ -13,23 +13,10 @@ from hermes_state.ledger.scope import condition, is_visible
 from hermes_state.store import Tx, one_statement
 from hermes_state.values import Row, Scope
 
-_FILLABLE = (
-    "model",
-    "model_config",
-    "system_prompt",
-    "session_key",
-    "chat_id",
-    "chat_type",
-    "thread_id",
-    "user_id",
-    "display_name",
-    "cwd",
-    "profile_name",
-)
-"""Columns that a later `create` of the same session may fill when they are still empty."""
-
 _PLACE = ("session_key", "chat_id", "chat_type", "thread_id", "user_id", "display_name")
 """Columns that name the person and chat of a session."""
+FILLABLE = ("model", "model_config", "system_prompt", "cwd", "profile_name", *_PLACE)
+"""Columns that a later `create` of the same session may fill, and that its children inherit."""
 
 CHOSEN_MODEL = "chosen_model"
 """The field of `model_config` with the model chosen for this conversation only."""
@@ -62,7 +49,7 @@ def create(
     parent_session_id: str | None = None,
 ) -> None:
     """Create a session, or fill the empty columns of an existing one; nothing is overwritten."""
-    if unknown := set(fields) - set(_FILLABLE):
+    if unknown := set(fields) - set(FILLABLE):
         raise TypeError(f"a session has no {', '.join(sorted(unknown))}")
     values, session_id = _storable(fields), without_surrogates(session_id)
     if values.get("model_config") is not None and not isinstance(values["model_config"], str):

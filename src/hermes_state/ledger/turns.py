@@ -36,7 +36,7 @@ from hermes_state.ledger import (
     titles,
     workers,
 )
-from hermes_state.ledger.records import decode, insert_message, message_from
+from hermes_state.ledger.records import COPIED, decode, insert_message, message_from
 from hermes_state.store import Tx, one_statement
 from hermes_state.values import (
     NO_SOURCE,
@@ -384,9 +384,8 @@ def replace(
 
 def requeue(tx: Tx, turn: Row, session_id: str) -> int:
     """Append the message of a queued turn to a session and deactivate the old one; return the new id."""
-    columns = "role, content, parts, timestamp, token_count, platform_message_id, extra, observed"
     message_id: int = tx.value(
-        f"INSERT INTO messages (session_id, {columns}) SELECT CAST(? AS TEXT), {columns}"
+        f"INSERT INTO messages (session_id, {COPIED}) SELECT CAST(? AS TEXT), {COPIED}"
         " FROM messages WHERE id = ? RETURNING id",
         session_id,
         turn["user_message_id"],

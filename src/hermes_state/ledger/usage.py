@@ -1,11 +1,10 @@
 """Store the tokens and cost of model calls, one row per call; a trigger sums them on the session."""
 
 from hermes_state.store import Tx, one_statement
-from hermes_state.values import Row, Spent
+from hermes_state.values import TOKENS, Row, Spent
 
-_TOKENS = (name for name in Spent._fields if name.endswith("_tokens"))
 _SUMS = (
-    ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in _TOKENS)
+    ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in TOKENS)
     + ", coalesce(sum(cost_usd), 0.0) AS cost_usd"
 )
 """SQL sums for rows of `usage` and of `sessions`, which have columns of the same names."""

@@ -66,7 +66,7 @@ class BudgetRules:
             with refused(BudgetSpent):
                 store.write(budgets.reserve, other, limits, Estimate(1, 0.3, 0.0))
             store.write(sessions.delete, ["a"])
-            assert store.read(budgets.today_usd) == 0.8, "deleting a session is no refund"
+            assert store.read(budgets.today_usd) == 0.8, "deleting a session refunds nothing"
             moved.now += DAY_S
             store.write(budgets.reserve, other, limits, Estimate(1, 0.9, 0.0))
 
@@ -95,7 +95,7 @@ class BudgetRules:
             store.write(budgets.reserve, turn_id, Limits(), Estimate(1, 5.0, 0.0))
             store.write(sessions.delete, ["s"])
             assert store.read(budgets.today_usd, "telegram:1") == 0.8, (
-                "deleting a session is no refund"
+                "deleting a session refunds nothing"
             )
             assert store.read(budgets.today_usd, "telegram:3") == 0.0
             assert round(store.read(budgets.today_usd), 6) == 6.7
