@@ -428,7 +428,7 @@ class ChatTurns:
             self._delivery.enqueue(self._replies.notice(target, turn.conversation_id, notice))
         except StoreError as error:
             fields = log_fields.of_turn(turn.id, turn.session_id, target)
-            logger.warning("notice not stored: %s", error, extra=fields)
+            logger.warning("Could not store notice: %s", error, extra=fields)
 
     def turn_ended(self, running: Running, outcome: Outcome | None) -> None:
         """Follow up on a turn: its draft, its route, its buttons and the log."""

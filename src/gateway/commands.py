@@ -117,7 +117,7 @@ def _restart(context: Context, _argument: str) -> str:
 
 
 def _start(_context: Context, _argument: str) -> str:
-    return "Hello. Write to me, or see /help."
+    return "Hello. Send me a message, or see /help."
 
 
 def _help(context: Context, _argument: str) -> str:

@@ -55,7 +55,7 @@ UNSURE = "unsure: it may have arrived"
 It is stored with the part, so that it outlives the process, together with the number of lost answers. An
 attempt that a crash cut off is unsure too, but not counted: its request may never have been written.
 """
-GIVEN_UP = "given up: it is not known whether it arrived"
+GIVEN_UP = "given up: delivery could not be confirmed"
 _LOST_ANSWERS = re.compile(re.escape(UNSURE) + r"; answers lost: (\d+)")
 _REPEAT_DELAYS_S = (0.0, 10.0, 120.0)
 """Delays of marked repeats: each lost answer may be one more visible copy in the chat. A network that is
@@ -227,7 +227,7 @@ class Delivery:
             try:
                 return await run_blocking(note)
             except IllegalTransitionError:
-                return logger.exception("The outcome of a part was stored before")
+                return logger.exception("The outcome of a part was already stored")
             except RowGoneError:
                 return None  # its conversation was deleted while it was sent
             except StoreError as error:

@@ -60,7 +60,7 @@ class GatewayIngress:
             if is_exhausted(error):  # the same message can be accepted later
                 text = "The gateway is short of memory or open files; nothing was accepted."
                 raise StoreMemoryError(text, fix="Send it again.") from error
-            logger.exception("message not accepted", extra=log_fields.of_message(event))
+            logger.exception("Message not accepted", extra=log_fields.of_message(event))
             return await run_blocking(partial(self._pipeline.give_up, event))
         logger.info("message accepted", extra=log_fields.of_receipt(event, receipt))
         return receipt

@@ -85,7 +85,7 @@ class Pairing:
     def _welcome(self, person: Person) -> None:
         """Tell a person that they are in; the gateway sends it, also when it is another process."""
         if person.chat_id:
-            text = f"You are in, as {person.role}. Write to me, or see /help."
+            text = f"You have access now, as {person.role}. Send me a message, or see /help."
             key = f"welcome:{person.platform}:{person.user_id}:{person.added_at}"
             self._store.write(
                 outbox.add, [OutboundPart(person.platform, person.chat_id, text, key=key)]
@@ -99,13 +99,15 @@ class Pairing:
         if not code:
             return self._waiting()
         person = self.approve(code, role=role_named(role_name.strip() or "member"), by=by)
-        return f"{described(person)} is in now, as {person.role}."
+        return f"{described(person)} has access now, as {person.role}."
 
     def _waiting(self) -> str:
         names = [f"{_name(row)} ({row['platform']})" for row in self.pending()]
         if not names:
-            return "Nobody waits to be let in."
-        return f"These wait: {', '.join(names)}. /pair CODE lets one in, with the code they were shown."
+            return "Nobody is waiting for access."
+        return (
+            f"Waiting for access: {', '.join(names)}. To let one in: /pair CODE, with their code."
+        )
 
     def pending(self) -> list[Row]:
         """Return the strangers who have a valid code; only they know it."""
@@ -161,7 +163,8 @@ class Pairing:
                 fix=f"Change gateway.allow.{platform} and gateway.owners.{platform} there.",
             )
         return UsageError(
-            f"Nobody called {user_id} was let in on {platform}.", fix="See: hermes gateway people"
+            f"There is no user {user_id} was let in on {platform}.",
+            fix="See: hermes gateway people",
         )
 
 

@@ -290,7 +290,7 @@ class Pipeline:
         code = None if is_quiet else self._parts.pairing.request(source)
         if code is not None:
             text = (
-                f"Hello. I do not know you yet. Your code is {code}, for one hour.\n"
+                f"Hello. I do not know you yet. Your pairing code is {code}, for one hour.\n"
                 f"The owner of this machine lets you in with: hermes gateway pair {code}"
             )
             if self._send_now(source, text):

@@ -14,7 +14,7 @@ _LONG_HISTORY = 50
 
 TOO_LONG = (
     "⚠️ This conversation has become too large for the model's context window."
-    " /compact shortens it, /reset starts a new one."
+    " /compact makes room, /reset starts a new one."
 )
 NOT_PROCESSED = "⚠️ Your message was not processed. Please send it again."
 STOPPED_BEFORE = "⚠️ It was interrupted before your message was processed. Please send it again."

@@ -137,7 +137,7 @@ class GatewayRunner:
             connected = await self._start()
         except Exception as error:
             self._exit_reason, self._last_state = str(error), "startup_failed"
-            logger.warning("gateway start failed", extra={"reason": str(error)})
+            logger.warning("Gateway start failed", extra={"reason": str(error)})
             raise
         if has_crashed and self._services is not None:
             await run_blocking(self._services.admin_chats.report_crash)

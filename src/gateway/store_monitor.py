@@ -84,7 +84,7 @@ class StoreMonitor:
                 self._lost.set_exception(error)
                 self._lost.exception()
             except (StoreError, OSError, RuntimeError) as error:  # no memory; it is tried again
-                logger.warning("the store could not be looked at: %s", describe_error(error))
+                logger.warning("Could not check the store: %s", describe_error(error))
 
     async def unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work`; raises StoreGoneError when the store is gone before it ends."""

@@ -67,7 +67,7 @@ class Supervisor:
                 lasted = asyncio.get_running_loop().time() - began
                 failures = 1 if lasted > _MAX_RETRY_DELAY_S else failures + 1
                 wait_s = _wait(failures)
-                self._log(logging.INFO, "platform is tried again", seconds=round(wait_s, 3))
+                self._log(logging.INFO, "Retrying platform", seconds=round(wait_s, 3))
                 await asyncio.sleep(wait_s)
         finally:
             self.settled.set()

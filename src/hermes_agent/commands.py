@@ -198,7 +198,7 @@ def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> s
     if skill is None:
         candidates = names(context.plugins, context.skills, table=table)
         fix = _suggestion(parsed.name, candidates)
-        raise UsageError(f"There is no command /{parsed.name}.", fix=fix)
+        raise UsageError(f"Unknown command /{parsed.name}.", fix=fix)
     context.send(prompt(skill, parsed.argument))
     return ""
 
@@ -241,8 +241,8 @@ def skills_of(
 
 def _suggestion(name: str, candidates: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, candidates, n=1)
-    meant = f"Do you mean /{near[0]}? " if near else ""
-    return f"{meant}/help lists them. A blank in front makes it a message."
+    meant = f"Did you mean /{near[0]}? " if near else ""
+    return f"{meant}Type /help for a list, or start with a space to send it as a message."
 
 
 # -- the commands ------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ def status_text(context: Context, doing: str) -> str:
         doing,
     ]
     if jobs := len({*context.background_sessions} - {context.conversation.conversation_id}):
-        lines.append(f"{counted(jobs, 'job')} {'runs' if jobs == 1 else 'run'} beside it.")
+        lines.append(f"{counted(jobs, 'background job')} {'runs' if jobs == 1 else 'run'}.")
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
         lines.append(f"{counted(waiting, 'question')} {verb} for an answer: /approve or /deny.")
@@ -484,12 +484,12 @@ def _model_lines(context: Context) -> list[str]:
 
 def _model(context: Context, name: str) -> str:
     if name:
-        return f"From now on {context.use_model(name)} answers."
+        return f"Switched to {context.use_model(name)}."
     try:
         facts = context.agent.model.facts
     except ModelError as error:
         return f"{error}\n{context.models()}".rstrip()
-    return f"{facts.name} ({facts.provider}) answers.\n{context.models()}".rstrip()
+    return f"Model: {facts.name} ({facts.provider})\n{context.models()}".rstrip()
 
 
 def _stop(context: Context, _argument: str) -> str:
@@ -549,7 +549,7 @@ def _stored_session(context: Context) -> tuple[Store, str]:
     """The store and the session, which must hold something."""
     here = at_tip(context.conversation)
     if here.store.read(sessions.find, here.session_id) is None:
-        raise UsageError("Nothing has been said in this conversation yet.")
+        raise UsageError("This conversation has no messages yet.")
     return here.store, here.session_id
 
 

@@ -180,7 +180,7 @@ def _started_thread(run: Callable[[], None]) -> threading.Thread | None:
     try:
         thread.start()
     except RuntimeError as error:
-        logger.warning("leases are not renewed: %s", error)
+        logger.warning("Leases are not renewed: %s", error)
         return None
     return thread
 

@@ -252,7 +252,7 @@ class Estimator:
         try:
             self._store.write(meta.put, self._key, encoded)
         except StoreError:  # an estimate is not worth a failed turn
-            logger.warning("what was learned about tokens could not be kept", exc_info=True)
+            logger.warning("Could not store the token estimate", exc_info=True)
 
 
 def _key(message: Mapping[str, Any]) -> _Key | None:

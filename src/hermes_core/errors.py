@@ -161,7 +161,7 @@ def failure_text(error: BaseException) -> str:
     """Describe an error that is not of this family for the person whose turn or command it ended."""
     if is_exhausted(error):
         return "Hermes is short of memory or open files. Send it again later."
-    return f"Something went wrong inside Hermes: {describe_error(error)}"
+    return f"Internal error: {describe_error(error)}"
 
 
 def is_exhausted(error: BaseException) -> bool:

@@ -85,7 +85,7 @@ class Catalog:
         """Switch to another model; returns the notice of the server."""
         answer = await self._tabs.current.session.call("config.set", key="model", value=name)
         return one_line(
-            str(answer.get("warning") or f"{answer.get('value') or name} answers from now on.")
+            str(answer.get("warning") or f"{answer.get('value') or name} is in use now.")
         )
 
 

@@ -77,7 +77,7 @@ class Client:
                 deaths = min(deaths, len(_DELAYS_S))
             delay = _DELAYS_S[deaths - 1] if deaths <= len(_DELAYS_S) else None
             deaths = 0 if delay is None else deaths
-            logger.warning("the server is gone: %s", reason)
+            logger.warning("lost the connection to the server: %s", reason)
             self._listener.lost(reason, delay)
             await self._pause(delay)
 
@@ -116,7 +116,9 @@ class Client:
         transport, self._transport = self._transport, None
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(ConnectionLostError(f"The server is gone: {reason}."))
+                future.set_exception(
+                    ConnectionLostError(f"Lost the connection to the server: {reason}.")
+                )
         self._waiting.clear()
         if transport is not None and not self._is_leaving:
             await transport.close(0.1)
@@ -164,7 +166,7 @@ class Client:
             await self._transport.send(msgspec.json.encode(request))
         except OSError as error:
             self._waiting.pop(number, None)
-            raise ConnectionLostError(f"The server is gone: {error}.") from error
+            raise ConnectionLostError(f"Lost the connection to the server: {error}.") from error
         result = await future
         return cast("wire.Json", result) if isinstance(result, dict) else {}
 

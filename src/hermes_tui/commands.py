@@ -71,7 +71,7 @@ def helped(text: str) -> str:
     ]
     column = max((len(name) for name, _ in ours), default=0) + 2
     lines = [f"{name:<{column}}{help}" for name, help in ours]
-    return "\n".join([text, "", "Of this interface", *lines]) if ours else text
+    return "\n".join([text, "", "Only in the terminal UI", *lines]) if ours else text
 
 
 def completed(typed: str, items: list[Item]) -> list[Item]:

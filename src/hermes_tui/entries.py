@@ -139,7 +139,7 @@ def _end_of_turn(message: results.Message) -> list[Note]:
 def _content_of(message: results.Message) -> Sequence[Entry]:
     text = message.text or ""
     if message.kind == "summary":
-        return [Divider("earlier messages were compacted here", text)]
+        return [Divider("earlier messages were compacted", text)]
     if message.role == "user":
         return [UserMessage(text, list(message.images))]
     if message.role == "assistant":

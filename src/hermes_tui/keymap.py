@@ -45,8 +45,8 @@ KEYS: tuple[Key, ...] = (
     Key("leave", "ctrl+q", "app.leave", "Quit", "Conversation"),
     Key("up", "pageup", "page_up", "Scroll up", "Reading"),
     Key("down", "pagedown", "page_down", "Scroll down", "Reading"),
-    Key("first", "ctrl+home", "first", "Far back; again: further back", "Reading"),
-    Key("last", "ctrl+end", "last", "To the end of the transcript", "Reading"),
+    Key("first", "ctrl+home", "first", "Jump to the top; again: load more", "Reading"),
+    Key("last", "ctrl+end", "last", "Jump to the end of the transcript", "Reading"),
     Key("details", "ctrl+t", "details", "Open or close all details", "Reading"),
     Key("copy", "ctrl+y", "copy", "Copy the last code block, or the last reply", "Reading"),
     Key("redraw", "ctrl+l", "redraw", "Redraw the screen", "Reading"),
@@ -88,7 +88,7 @@ def problems(own: Mapping[str, str]) -> list[str]:
     """Describe the problems of custom keys, in sentences."""
     problems_found: list[str] = []
     if unknown := ", ".join(sorted(set(own) - set(names()))):
-        problems_found.append(f"there is nothing called {unknown}; there are {', '.join(names())}.")
+        problems_found.append(f"unknown action {unknown}; use one of: {', '.join(names())}.")
     used = {key.strip(): does for _, keys, does in FIXED for key in keys.split(",")}
     for key in KEYS:
         for pressed in own.get(key.name, key.keys).replace(" ", "").split(","):

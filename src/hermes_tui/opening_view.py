@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from hermes_protocol import results
 from hermes_tui.entries import Call, Entry, Note, Reply, UserMessage, from_messages
 
-_STEP_UP = "A small model answers. Better: set OPENAI_API_KEY or ANTHROPIC_API_KEY."
+_STEP_UP = "Using a small model. Better: set OPENAI_API_KEY or ANTHROPIC_API_KEY."
 """One line of 80 columns; docs/guide/models.md has the rest."""
 
 Page = Callable[[int, int], Awaitable[results.History]]

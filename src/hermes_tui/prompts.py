@@ -243,7 +243,7 @@ class Prompts:
         free = self._free
         found = free[-1:] if place is None else self.queued[place : place + 1]
         if not found or found[0] not in free:
-            raise HermesError("It is on its way to the running turn, and cannot be taken back.")
+            raise HermesError("It was already sent to the running turn and cannot be edited.")
         prompt = found[0]
         if prompt.delivery is not Delivery.HELD:
             await self._session.call("prompt.unqueue", turn_id=prompt.turn_id)

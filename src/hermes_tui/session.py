@@ -131,7 +131,7 @@ class Session:
         self.opened_as(opened)
 
     def connection_lost(self) -> None:
-        """The server is gone: calls wait until the conversation is open again."""
+        """Lost the connection to the server: calls wait until the conversation is open again."""
         self._is_open.clear()
         self.conversation.connection_lost()
 

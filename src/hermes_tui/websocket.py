@@ -124,7 +124,7 @@ def _check(answer: bytes, key: str) -> None:
     accept = next((v.strip() for n, v in fields.items() if n.lower() == "sec-websocket-accept"), "")
     expected = base64.b64encode(hashlib.sha1((key + _GUID).encode()).digest()).decode()
     if accept != expected:
-        raise ConnectionError("what answers there is no websocket server")
+        raise ConnectionError("it is not a websocket server")
 
 
 def _masked(data: bytes, mask: bytes) -> bytes:

@@ -41,7 +41,7 @@ def preferences(home: Home, themes: Collection[str]) -> tuple[Preferences, list[
     notes: list[Note] = []
     if problems := keymap.problems(loaded.keys):
         text = f"{files.path(home)}: {' '.join(problems)}"
-        notes.append(Note(text, "error", "The keys are as they come until that is corrected."))
+        notes.append(Note(text, "error", "The default keys are used until that is corrected."))
         loaded = structs.replace(loaded, keys={})
     if loaded.theme and loaded.theme not in themes:
         names = ", ".join(sorted(themes))

@@ -30,7 +30,7 @@ def begin(rt: Runtime, sid: str, session: LiveSession) -> None:
 def _build(rt: Runtime, sid: str, session: LiveSession) -> None:
     live = rt.live(session)
     work = partial(_make, rt, session)
-    if (error := outcome_of(work, NO_AGENT, "The agent could not be made")) is not None:
+    if (error := outcome_of(work, NO_AGENT, "The agent could not be created")) is not None:
         live.error = error
     with live.lock:
         live.is_building = False

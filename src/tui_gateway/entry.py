@@ -156,7 +156,7 @@ def _read(lines: LineReader, transport: Transport) -> None:
             elif line.strip():
                 server.receive(line, transport)
         except Exception:
-            logger.exception("a request broke the loop; it goes on")
+            logger.exception("A request failed; the server continues")
     _wishes.put("the input was closed")
 
 

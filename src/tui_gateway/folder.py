@@ -24,5 +24,5 @@ def resolve(name: str) -> Path:
         if path.is_dir():
             return path
     raise RpcError(
-        NO_FOLDER, f"{name[:_MAX_CHARS]!r} is not a folder.", fix="Make it, or name another."
+        NO_FOLDER, f"{name[:_MAX_CHARS]!r} is not a folder.", fix="Create it, or choose another."
     )

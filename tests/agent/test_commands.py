@@ -382,15 +382,15 @@ def test_usage_and_status_tell_where_things_stand(make_surface: MakeSurface) -> 
 def test_what_needs_a_conversation_says_so_before_there_is_one(make_surface: MakeSurface) -> None:
     surface = make_surface()
     for line in ("/undo", "/title x", "/usage", "/compress", "/expand", "/branch", "/retry"):
-        with pytest.raises(UsageError, match="Nothing has been said"):
+        with pytest.raises(UsageError, match="has no messages yet"):
             surface.type(line)
     assert "Messages: 0" in surface.type("/status")
 
 
 def test_the_model_is_shown_and_changed(make_surface: MakeSurface) -> None:
     surface = make_surface()
-    assert surface.type("/model") == "scripted (scripted) answers.\na and b"
-    assert surface.type("/model other") == "From now on other answers."
+    assert surface.type("/model") == "Model: scripted (scripted)\na and b"
+    assert surface.type("/model other") == "Switched to other."
 
 
 def test_exit_leaves(make_surface: MakeSurface) -> None:

@@ -161,7 +161,7 @@ def test_a_hub_that_refuses_is_named_with_another_way(home: Home, hub: Hub, stat
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9", ""])
 def test_a_model_without_a_hub_cannot_be_fetched(home: Home, address: str) -> None:
-    with pytest.raises(ModelMissingError, match="cannot be fetched") as caught:
+    with pytest.raises(ModelMissingError, match="cannot be downloaded") as caught:
         pull.fetch(model(), home, hub=address)
     assert "--gguf PATH" in caught.value.fix
 
@@ -281,7 +281,7 @@ def test_a_file_of_the_users_own_that_went_away_is_no_longer_there(
     pull.pull("first", home, gguf=path)
     path.unlink()
     assert model_files.installed(home) == []
-    with pytest.raises(ModelMissingError, match="not here yet"):
+    with pytest.raises(ModelMissingError, match="not downloaded yet"):
         model_files.path_of(home)
 
 

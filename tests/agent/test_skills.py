@@ -177,7 +177,7 @@ def test_a_built_in_command_and_one_of_a_plugin_win_over_a_skill(surface: Surfac
 def test_help_has_a_section_of_skills_and_a_slip_is_corrected(surface: Surface) -> None:
     _, _, section = surface.type("/help").partition("\n\nSkills\n")
     assert section == "/code-review  Looks at a change with fresh eyes."
-    with pytest.raises(UsageError, match="Do you mean /code-review"):
+    with pytest.raises(UsageError, match="Did you mean /code-review"):
         surface.type("/code-revew")
 
 

@@ -319,7 +319,7 @@ def test_a_folder_that_is_gone_is_told_and_replaced(world: World, tmp_path: Path
     assert world.once("-q", "hi", "-w", str(gone)).returncode == 0
     gone.rmdir()
     with world.chat("--continue") as chat:
-        assert "is gone; it works in" in " ".join(chat.wait_for_prompt().split())
+        assert "no longer exists. Using" in " ".join(chat.wait_for_prompt().split())
     assert world.sessions()[0]["cwd"] == str(world.workspace)
 
 
@@ -329,7 +329,7 @@ def test_another_model_answers_after_the_command_for_it(world: World) -> None:
         chat.say("first")
         chat.wait_for("tokens in")
         chat.say("/model other")
-        chat.wait_for("From now on other answers.")
+        chat.wait_for("Switched to other.")
         chat.say("second")
         chat.wait_for("No.")
         assert world.server.model_requests[-1].json["model"] == "other"
@@ -363,7 +363,7 @@ def test_commands_work_and_mistakes_are_told(world: World) -> None:
         chat.say("first")
         chat.wait_for("One.")
         chat.say("/hepl")
-        chat.wait_for("Do you mean /help?")
+        chat.wait_for("Did you mean /help?")
         chat.say("second")
         chat.wait_for("Two.")
         chat.say("/retry")

@@ -128,7 +128,7 @@ def test_the_embedded_model_says_what_it_is_good_for(shell: Shell, home: Home):
     model_files.file_of(home, "tiny").write_bytes(b"GGUF")
     model_files.put_record(home, "tiny", sha256="0", source="test", notice="")
     shown = shell.run("model")
-    assert "Using embedded/tiny: it was pulled." in shown
+    assert "Using embedded/tiny: it is downloaded." in shown
     assert "this process" in shown
     assert "ANTHROPIC_API_KEY" in shown
     assert "Using embedded/tiny" in shell.run("model use embedded")

@@ -666,7 +666,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
     world.home.config.write_text(text[text.index("[agent]") :])
     known = {
         "/title Shopping": "called 'Shopping'",
-        "/status": "Model: There is no model to ask.",
+        "/status": "Model: There is no model.",
         "/sessions": "Shopping",
         "/search milk": "user: remember the >>>milk<<<",
         "/usage": "scripted: 1 call",
@@ -674,7 +674,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
         "/approve": "There is no open question.",
         "/branch": "This is a copy",
         "/resume Shopping": "You are in 'Shopping #2' now",
-        "/retry": "There is no model to ask.",
+        "/retry": "There is no model.",
         "/undo": "Undone from here on: 'remember the milk'",
     }
     with Inside(world):
@@ -687,7 +687,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
 def test_a_command_that_chats_do_not_have_is_not_proposed(world: World, line: str) -> None:
     with Inside(world):
         world.platform.say("a", line)
-        said = world.wait_for_text("a", f"There is no command {line}.").text
+        said = world.wait_for_text("a", f"Unknown command {line}.").text
         assert "Do you mean" not in said
         world.platform.say("a", "/statu")
-        world.wait_for_text("a", "Do you mean /status?")
+        world.wait_for_text("a", "Did you mean /status?")

@@ -172,7 +172,7 @@ def test_an_album_that_waits_keeps_its_pictures_with_its_new_words(world: World)
 def test_a_command_that_there_is_not_becomes_words(world: World) -> None:
     with Inside(world):
         typo = world.platform.say("a", "/statsu")
-        world.wait_for_text("a", "There is no command /statsu.")
+        world.wait_for_text("a", "Unknown command /statsu.")
         world.platform.edit("a", typo, "how are you?")
         world.wait_for_text("a", "You said: how are you?")
         assert _asked(world) == ["how are you?"]
@@ -434,7 +434,7 @@ def test_words_that_become_such_a_command_do_it(world: World) -> None:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         typo = world.platform.say("a", "/udno")
-        world.wait_for_text("a", "There is no command /udno.")
+        world.wait_for_text("a", "Unknown command /udno.")
         world.platform.edit("a", typo, "/undo")
         world.wait_for_replies("a", 3)
         assert "Send it as a new message" not in world.replies("a")[-1]

@@ -88,7 +88,7 @@ def test_turns_that_fail_are_recovered_and_lost_platforms_are_in_the_log(world: 
     (lost,) = _about(world.home, "platform lost")
     assert (lost["platform"], lost["level"]) == ("loopback", "WARNING")
     assert "connection to the loopback server ended" in lost["reason"]
-    assert _about(world.home, "platform is tried again")[0]["seconds"] > 0
+    assert _about(world.home, "Retrying platform")[0]["seconds"] > 0
     assert _about(world.home, "platform connected")[-1]["is_reconnect"] is True
 
 

@@ -155,7 +155,7 @@ def test_who_is_let_in_is_told_so_once(store: SessionDB) -> None:
 
 def test_an_owner_lets_people_in_from_a_chat(store: SessionDB) -> None:
     pairing = made(store)
-    assert pairing.command("", "owner", "telegram:9") == "Nobody waits to be let in."
+    assert pairing.command("", "owner", "telegram:9") == "Nobody is waiting for access."
     code = code_of(pairing, chat(user_name="Ann"))
     assert "Ann (telegram)" in pairing.command("", "owner", "telegram:9")
     with pytest.raises(UsageError, match="is not a role"):
@@ -164,7 +164,7 @@ def test_an_owner_lets_people_in_from_a_chat(store: SessionDB) -> None:
         with pytest.raises(UsageError, match="Only an owner"):
             pairing.command(code, role_named(role), "telegram:9")
     said = pairing.command(f"{code} Guest", "owner", "telegram:9")
-    assert said == "Ann (1) on telegram is in now, as guest."
+    assert said == "Ann (1) on telegram has access now, as guest."
     assert pairing.people()[0].added_by == "telegram:9"
     other = code_of(pairing, chat("2"))
     assert pairing.command(other, "owner", "telegram:9").endswith("as member."), "never by accident"
@@ -176,7 +176,7 @@ def test_who_was_let_in_can_be_put_out(store: SessionDB) -> None:
     pairing.revoke("telegram", "1")
     assert Access(store, Settings()).role_of(chat()) is None
     assert pairing.request(chat()) is not None, "a stranger again"
-    with pytest.raises(UsageError, match="Nobody called 1"):
+    with pytest.raises(UsageError, match="There is no user 1"):
         pairing.revoke("telegram", "1")
     with pytest.raises(UsageError, match=r"config\.toml"):
         pairing.revoke("telegram", "7")
@@ -196,7 +196,7 @@ def test_somebody_who_was_let_in_gets_another_role_at_once(store: SessionDB) -> 
 def test_nobody_gets_a_role_who_was_not_let_in(store: SessionDB) -> None:
     pairing = made(store)
     code_of(pairing, chat())
-    with pytest.raises(UsageError, match=r"Nobody called 1 .* on telegram.*gateway people"):
+    with pytest.raises(UsageError, match=r"There is no user 1 .* on telegram.*gateway people"):
         pairing.change_role("telegram", "1", "owner")
     assert pairing.people() == []
 
@@ -264,7 +264,7 @@ def test_people_are_let_in_listed_and_put_out_from_the_shell(home: Home) -> None
     listed = [line.split()[:3] for line in shell("people").splitlines()]
     assert listed[1:] == [["telegram", "1", "owner"], ["telegram", "2", "guest"]]
     assert "Revoked" in shell("forget telegram 2")
-    with pytest.raises(HermesError, match="Nobody called 2"):
+    with pytest.raises(HermesError, match="There is no user 2"):
         shell("forget telegram 2")
     with pytest.raises(HermesError, match="This code is not valid"):
         shell(f"pair {code}")
@@ -283,7 +283,7 @@ def test_a_role_is_changed_from_the_shell_and_the_last_owner_is_not_lost_silentl
     assert "There is no owner now" in shell("forget telegram 2")
     with pytest.raises(click.BadParameter, match="king"):
         shell("role telegram 1 king")
-    with pytest.raises(HermesError, match="Nobody called 2"):
+    with pytest.raises(HermesError, match="There is no user 2"):
         shell("role telegram 2 owner")
 
 

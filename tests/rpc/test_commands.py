@@ -317,7 +317,7 @@ def test_models_can_be_seen_and_chosen(client: Inside, model: ScriptedServer) ->
     assert model.model_requests[-1].json["model"] == "other"
     assert client.call("config.get", key="model", session_id=sid)["value"] == "other"
     told = client.call("slash.exec", session_id=sid, command="/model scripted")
-    assert "scripted answers" in told["output"]
+    assert "Switched to scripted." in told["output"]
 
 
 def test_without_a_model_the_client_is_told_what_to_do(

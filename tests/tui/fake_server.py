@@ -177,7 +177,7 @@ def broken(_text: str) -> Iterator[Json]:
 
 
 def no_model(_text: str) -> Iterator[Json]:
-    yield event("error", message="There is no model to ask. Fetch one: hermes model pull")
+    yield event("error", message="There is no model. Fetch one: hermes model pull")
     yield event("message.complete", text="", status="error", usage={})
 
 
@@ -656,7 +656,7 @@ class Double:
             self.shortening = self.number
             return None
         if params["command"].startswith("/nonsense"):
-            return {"code": 4011, "message": "There is no command /nonsense."}
+            return {"code": 4011, "message": "Unknown command /nonsense."}
         if params["command"] == "/help":
             return {"output": "/help   Show the commands.\n/new    A new one.\ndone: /help"}
         if params["command"].startswith("/skill "):

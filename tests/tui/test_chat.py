@@ -226,7 +226,7 @@ async def test_stopping_by_command_is_no_first_press(ui: Interface) -> None:
     await ui.send("/stop")
     await ui.until(lambda: "Stopped." in ui.notes and ui.state == "ready")
     await ui.press("ctrl+c")
-    await ui.until(lambda: "Ctrl+C again quits" in ui.picture())
+    await ui.until(lambda: "Press Ctrl+C again to quit" in ui.picture())
     assert ui.app.return_code is None
 
 
@@ -555,7 +555,7 @@ async def test_who_is_attached_is_told_at_once_what_starts_a_server_that_is_gone
         await ui.rest()
         assert len(ui.notes) == 1
         ui.app.chat.post_message(ServerConnected(1))
-        await ui.until(lambda: ui.notes == ["The server is there again; nothing is lost."])
+        await ui.until(lambda: ui.notes == ["Reconnected to the server; nothing is lost."])
 
 
 async def test_ctrl_c_right_after_a_prompt_stops_the_turn_that_has_not_begun_yet(
@@ -589,7 +589,7 @@ async def test_ctrl_c_twice_leaves_and_closes_the_session(
     monkeypatch.setattr(chat_module, "_SECOND_PRESS_S", 3600.0)
     await ui.say("hello")
     await ui.press("ctrl+c")
-    await ui.until(lambda: "Ctrl+C again quits" in ui.picture())
+    await ui.until(lambda: "Press Ctrl+C again to quit" in ui.picture())
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.app.return_code is not None)
     assert ui.app.return_code == 0

@@ -18,7 +18,7 @@ from tests.tui.harness import Interface, running
 pytestmark = pytest.mark.anyio
 
 COMMAND = "\n".join(f"rm -rf folder{number}" for number in range(41))
-CHOICES = ("Allow once", "Allow for this conv", "Always allow", "Deny, or type why")
+CHOICES = ("Allow once", "Allow for this conv", "Always allow", "Deny (or type a reason)")
 
 
 async def ask(ui: Interface, command: str = COMMAND, request_id: str = "q") -> None:

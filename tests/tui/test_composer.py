@@ -417,7 +417,7 @@ async def test_what_is_on_its_way_to_the_running_turn_is_not_offered_to_be_taken
     await ui.rest()
     assert "edits one" not in ui.picture()
     await ui.press("alt+up")
-    await ui.until(lambda: "cannot be taken back" in ui.picture())
+    await ui.until(lambda: "cannot be edited" in ui.picture())
     await ui.send("/queue later please")
     await ui.until(lambda: "edits one" in ui.picture())
     await ui.press("alt+up")
@@ -434,7 +434,7 @@ async def test_what_a_command_says_for_a_person_is_said_as_it_is(ui: Interface) 
 
 async def test_an_unknown_command_is_told(ui: Interface) -> None:
     await ui.say("/nonsense")
-    assert ui.notes[-1] == "There is no command /nonsense."
+    assert ui.notes[-1] == "Unknown command /nonsense."
 
 
 async def test_a_path_is_something_to_say(ui: Interface) -> None:

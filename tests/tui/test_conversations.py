@@ -331,7 +331,7 @@ async def test_a_model_is_chosen(ui: Interface) -> None:
     await ui.until(lambda: isinstance(ui.app.screen, ModelScreen))
     await ui.until(lambda: "scripted-2" in ui.picture())
     await ui.press("down", "enter")
-    await ui.until(lambda: "local/scripted-2 answers from now on." in ui.notes)
+    await ui.until(lambda: "local/scripted-2 is in use now." in ui.notes)
     assert ui.requests("config.set")[-1]["value"] == "local/scripted-2"
 
 
@@ -339,7 +339,7 @@ async def test_a_model_that_is_not_listed_can_be_typed(ui: Interface) -> None:
     await ui.press("f4")
     await ui.until(lambda: "scripted-2" in ui.picture())
     await ui.press(*"openrouter/new", "enter")
-    await ui.until(lambda: "openrouter/new answers from now on." in ui.notes)
+    await ui.until(lambda: "openrouter/new is in use now." in ui.notes)
 
 
 async def test_of_a_long_conversation_only_the_end_is_fetched_and_drawn(

@@ -37,7 +37,7 @@ async def test_the_model_is_offered_as_soon_as_it_is_known_that_there_is_none(
     ui: Interface,
 ) -> None:
     assert "There is no model yet" in ui.picture()
-    assert "Fetch it once (1.1 GB)" in ui.picture()
+    assert "Download it (1.1 GB)" in ui.picture()
 
 
 async def test_a_prompt_sent_while_the_model_is_fetched_is_answered_when_it_is_there(

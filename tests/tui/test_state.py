@@ -172,8 +172,12 @@ def test_a_shortened_conversation_is_resumed_by_its_new_id() -> None:
 def test_what_goes_on_leaves_room_for_who_answers_and_the_hint() -> None:
     conversation = Conversation(state="working", activity="The model is overloaded. " * 9)
     conversation.learn({"model": "scripted-1", "usage": {"context_used": 1, "context_max": 10**6}})
-    told = line(conversation, 80, 0.0, "Ctrl+C again quits").plain
-    assert "overloaded" in told and "scripted-1" in told and told.endswith("Ctrl+C again quits")
+    told = line(conversation, 80, 0.0, "Press Ctrl+C again to quit").plain
+    assert (
+        "overloaded" in told
+        and "scripted-1" in told
+        and told.endswith("Press Ctrl+C again to quit")
+    )
     assert "of 1M" in line(conversation, 120, 0.0).plain
 
 

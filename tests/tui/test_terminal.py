@@ -94,7 +94,7 @@ def test_a_person_types_resizes_interrupts_kills_the_server_and_quits(
     terminal.wait_for("You said: a half sentence", "● ready")
 
     terminal.press("C-c")
-    terminal.wait_for("Ctrl+C again quits")
+    terminal.wait_for("Press Ctrl+C again to quit")
     terminal.press("C-c")
     terminal.wait_for("left with 0")
     with contextlib.closing(SessionDB(home.database)) as store:
@@ -201,6 +201,6 @@ def test_a_prompt_in_the_background_is_answered_beside_the_conversation(terminal
     terminal.wait_for("● ready")
     terminal.type("/background look into it")
     terminal.press("Enter")
-    terminal.wait_for("Working on it in the background.", "From the background: You said: look")
+    terminal.wait_for("Working on it in the background.", "Background result: You said: look")
     terminal.press("C-q")
     terminal.wait_for("left with 0")

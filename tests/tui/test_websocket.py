@@ -152,7 +152,7 @@ async def test_a_server_that_is_started_again_is_joined_again(home: Home, tmp_pa
             await ui.say("hello")
             ui.type("half a sent")
             first.kill()
-            await ui.until(lambda: "server gone, trying again" in ui.picture())
+            await ui.until(lambda: "reconnecting to the server" in ui.picture())
         with gateway(home, model, tmp_path):
             await ui.until(lambda: ui.state == "ready")
             ui.type("ence")

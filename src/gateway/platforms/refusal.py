@@ -98,7 +98,7 @@ def answered(endpoint: Endpoint) -> Endpoint:
         except Exception as error:
             if is_exhausted(error):
                 return _EXHAUSTED.answer
-            logger.exception("a request failed; the others go on")
+            logger.exception("API request failed")
             return BROKEN.answer
 
     return run

@@ -80,7 +80,7 @@ def _load(record: FactoryRecord) -> Manifest | str:
     try:
         return _checked(record)
     except Exception as error:
-        logger.debug("the platform %s of %s failed", record.name, record.plugin, exc_info=True)
+        logger.debug("Platform %s of plugin %s failed", record.name, record.plugin, exc_info=True)
         what = f"The plugin {record.plugin} fails to give its platform {record.name}."
         return f"{what} {describe_error(error)}"
 

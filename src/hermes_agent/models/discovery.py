@@ -89,10 +89,8 @@ class Discovery:
         for look in self._searches():
             for finding in look():
                 return finding
-        pull = "Fetch the small one that runs here with `hermes model pull`."
-        raise ModelMissingError(
-            "There is no model to ask.", fix=f"{pull} {self.providers.step_up()}"
-        )
+        pull = "Download the built-in model with `hermes model pull`."
+        raise ModelMissingError("There is no model.", fix=f"{pull} {self.providers.step_up()}")
 
     @property
     def is_embedded_next(self) -> bool:
@@ -132,7 +130,7 @@ class Discovery:
             *hosted,
             lambda: self.local,
             lambda: [
-                Finding(EMBEDDED, name, "it was pulled", others=self._embedded[1:])
+                Finding(EMBEDDED, name, "it is downloaded", others=self._embedded[1:])
                 for name in self._embedded[:1]
             ],
         ]
@@ -252,8 +250,8 @@ class Discovery:
     def _named_embedded(self, name: str) -> Finding:
         if not self._embedded:
             raise ModelMissingError(
-                "The embedded model is not here yet.",
-                fix=f"Fetch it with `hermes model pull`. {self.providers.step_up()}",
+                "The embedded model is not downloaded yet.",
+                fix=f"Download it with `hermes model pull`. {self.providers.step_up()}",
             )
         if name and name not in self._embedded:
             raise ModelMissingError(

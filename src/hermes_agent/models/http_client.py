@@ -293,8 +293,8 @@ class Endpoint:
         if isinstance(error, _ConnectError):
             message, fix = f"{who} cannot be reached: {error}.", self._connection_fix()
         elif isinstance(error, TimeoutError):
-            message = f"{who} is silent, or too slow."
-            fix = "Ask again, or raise model.timeout_s when the model is that slow."
+            message = f"{who} did not answer in time."
+            fix = "Try again, or raise model.timeout_s if the model is slow."
         else:
             message, fix = f"{who} cut the connection: {_reason(error)}.", "Ask again."
         return ModelUnreachableError(message, fix=fix, retryable=True, provider=self.provider)
@@ -392,7 +392,7 @@ class Endpoint:
             answer = exchange.send(head, "CONNECT")
             exchange.release()
         if answer.status // 100 != 2:
-            raise _ConnectError(f"the proxy says {answer.status} {answer.reason}")
+            raise _ConnectError(f"the proxy answered {answer.status} {answer.reason}")
 
     @cached_property
     def _tls_context(self) -> ssl.SSLContext:

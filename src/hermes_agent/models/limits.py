@@ -35,7 +35,7 @@ def too_large(who: str, what: str) -> ModelError:
     """Return the error for a reply that passed a limit."""
     return ModelError(
         f"{who} sent {what} than a reply may have, so the reply was given up.",
-        fix="Ask again, or choose another model with `hermes model use`.",
+        fix="Try again, or choose another model with `hermes model use`.",
     )
 
 

@@ -95,7 +95,7 @@ def unreadable(data: bytes, source: ModelSource) -> ModelError:
     """The error for something where a reply should be."""
     return ModelUnreachableError(
         f"{source.provider} at {source.base_url} sent no reply that can be read: {_plain(data)}",
-        fix="Check model.base_url; it usually ends in /v1. Ask again if it worked before.",
+        fix="Check model.base_url; it usually ends in /v1. Try again if it worked before.",
         retryable=not data.lstrip().startswith(b"<"),
         provider=source.provider,
     )
@@ -116,25 +116,23 @@ def _classified(
 ) -> ModelError:
     make = partial(_make, status=status, provider=source.provider)
     if status == _TOO_LARGE or (status not in _SETTLED and refusal.matches(_TOO_LONG)):
-        message = (
-            f"The conversation does not fit into the window of {source.model}: {refusal.message}"
-        )
-        fix = "Shorten it with /compact, start a new one, or set model.context_window."
+        message = f"The conversation does not fit the window of {source.model}: {refusal.message}"
+        fix = "Compact it with /compact, start a new conversation, or set model.context_window."
         return make(ContextTooLongError, message, fix)
     if (refused := _refused(status, refusal, source)) is not None:
         return make(ModelRefusedError, *refused)
     if status == _TOO_MANY:
-        message = f"{source.provider} limits how often it may be asked: {refusal.message}"
+        message = f"{source.provider} rate-limited the request: {refusal.message}"
         fix = "Wait a little, or set model.fallbacks."
         return make(ModelError, message, fix, retryable=True, retry_after_s=retry_after_s)
     if status in (_TIMEOUT, _CONFLICT) or status >= _SERVER_FAULT:
-        message = f"{source.provider} has a fault of its own ({status}): {refusal.message}"
-        fix = "Ask again later, or set model.fallbacks."
+        message = f"{source.provider} has an internal error ({status}): {refusal.message}"
+        fix = "Try again later, or set model.fallbacks."
         return make(
             ModelUnreachableError, message, fix, retryable=True, retry_after_s=retry_after_s
         )
     message = f"{source.provider} refused the request ({status}): {refusal.message}"
-    fix = "Look at the message; `hermes model` shows which model is asked and where."
+    fix = "Check the message; `hermes model` shows the model and its address."
     return make(ModelRefusedError, message, fix)
 
 
@@ -166,7 +164,7 @@ def _refused(status: int, refusal: _Refusal, source: ModelSource) -> tuple[str, 
     if status == 401 or (status in (400, 403) and refusal.matches(_WRONG_KEY)):
         if not source.key_name:
             fix = f"Set model.api_key to the key that {source.base_url} wants."
-            return f"{source.provider} wants a key and there is none: {refusal.message}", fix
+            return f"{source.provider} needs an API key, and none is set: {refusal.message}", fix
         fix = f"Set {source.key_name} to a valid key."
         return f"{source.provider} does not accept the key: {refusal.message}", fix
     if status == 404 or (status == 400 and refusal.matches(_NO_MODEL)):

@@ -17,7 +17,7 @@ def _run(args: Args, call: Call) -> Result:
 TOOL = Tool(
     name="delegate",
     description=(
-        "Have a sub-agent do a task and report. It sees nothing of this conversation:"
+        "Give a sub-agent a task and get its report. It sees nothing of this conversation:"
         " say all it needs in task and context."
     ),
     parameters=schema.of(["task"], task="", context=""),

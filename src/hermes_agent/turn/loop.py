@@ -152,7 +152,7 @@ class Loop:
             return reply, receipt
         self._store.write(budgets.settle, self._turn.id, self._turn.session_id, receipt)
         raise ModelError(
-            "The model returned nothing, twice.", fix="Ask again, or try another model."
+            "The model returned nothing, twice.", fix="Try again, or use another model."
         )
 
     def _ask_once(self) -> tuple[Reply, Receipt]:

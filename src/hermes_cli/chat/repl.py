@@ -111,14 +111,14 @@ class Repl:
         status = EXIT_FAILED
         with self._terminal:
             try:
-                self._terminal.edit(self._resources.app.home.history, self._names)
+                self._terminal.edit(
+                    self._resources.app.home.history,
+                    lambda: commands.names(self.plugins, self.skills),
+                )
                 status = self._chat()
             finally:
                 shutdown.close(self._surface, status)
         return status
-
-    def _names(self) -> list[str]:
-        return commands.names(self.plugins, self.skills)
 
     def _chat(self) -> int:
         try:

@@ -35,8 +35,10 @@ from hermes_tui.widgets.turn_view import TurnView
 _SECOND_PRESS_S = 2.0
 _TRY_AGAIN_S = 2.0
 _TITLE = 40
-_BACK = "The server is there again; nothing is lost."
-_SERVER_GONE = "The server is gone. `hermes serve` starts it; then this goes on by itself."
+_BACK = "Reconnected to the server; nothing is lost."
+_SERVER_GONE = (
+    "Lost the connection to the server. Start it with `hermes serve`; this UI reconnects."
+)
 
 
 class ChatScreen(Screen[None]):
@@ -98,14 +100,14 @@ class ChatScreen(Screen[None]):
         for tab in self.tabs.all:
             tab.lose(event.reason)
             if not self._is_given_up:
-                tab.conversation.activity = "server gone, trying again"
+                tab.conversation.activity = "reconnecting to the server"
         await self.cards.update_cards()
         if is_news:
             here.loss = Note(_SERVER_GONE, "warning")
             await here.transcript.add(here.loss)
         if self._is_given_up:
-            fix = "What you typed is still here. Ctrl+L tries again; `hermes doctor` may tell more."
-            await here.add_note(f"The server does not start: {event.reason}.", "error", fix)
+            fix = "Your text is kept. Press Ctrl+L to try again, or run `hermes doctor`."
+            await here.add_note(f"The server failed to start: {event.reason}.", "error", fix)
         self._state_changed()
 
     def _open(self, tab: Tab) -> None:
@@ -336,7 +338,7 @@ class ChatScreen(Screen[None]):
     @on(m.BackgroundDone)
     async def _background_done(self, event: m.BackgroundDone) -> None:
         tab = self.tabs.find(event.session_id) or self.tabs.current
-        await tab.add_note(f"From the background: {event.payload.text}")
+        await tab.add_note(f"Background result: {event.payload.text}")
 
     # -- what is written ---------------------------------------------------------------------
 
@@ -359,7 +361,7 @@ class ChatScreen(Screen[None]):
             return
         self._stop_if_any()
         self._is_second_press = True
-        self.status.hint = "Ctrl+C again quits"
+        self.status.hint = "Press Ctrl+C again to quit"
         self.status.tell()
         self.set_timer(_SECOND_PRESS_S, self._forget_press)
 
@@ -403,7 +405,7 @@ class ChatScreen(Screen[None]):
         if self.turn_view.prompts.waiting:
             self._take_back()
         else:
-            self.notify("No prompt is waiting.")
+            self.notify("No prompt is queued.")
 
     @on(WaitingPrompt.TakeBackRequested)
     def _queue_clicked(self, event: WaitingPrompt.TakeBackRequested) -> None:
@@ -425,7 +427,7 @@ class ChatScreen(Screen[None]):
         elif (tab := self.tabs.waiting()) is not None:
             self.tabs.select(tab)
         else:
-            self.notify("Nothing waits for an answer.")
+            self.notify("There is no open question.")
 
     def action_page_up(self) -> None:
         self._read().scroll_page_up(animate=False)

@@ -43,5 +43,5 @@ class HelpScreen(Dialog[None]):
                 for _, keys, does in members
             ]
             parts.append(Content(""))
-        hint = "What the mouse selects is copied. /help lists the commands."
+        hint = "Text that you select with the mouse is copied. /help lists the commands."
         return Content("\n").join([*parts, Content.styled(hint, "dim")])

@@ -156,7 +156,7 @@ class PickerScreen(Dialog[str]):
         search = self.query_one("#search", Input)
         search.value = row.title or ""
         search.cursor_position = len(search.value)
-        self._tell("The new title, then Enter · Esc leaves it")
+        self._tell("Type the new title and press Enter · Esc cancels")
 
     @work(group="change")
     async def _rename(self, row: results.Row, title: str) -> None:
@@ -174,7 +174,7 @@ class PickerScreen(Dialog[str]):
             return
         if self._doomed != row.id:
             self._doomed = row.id
-            self._tell("Del again deletes it for good · any other key keeps it")
+            self._tell("Press Del again to delete it · any other key cancels")
             return
         self._delete(row.id)
 

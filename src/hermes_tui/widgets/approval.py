@@ -9,7 +9,7 @@ _CHOICES = {
     "once": Choice("once", "Allow once", "y"),
     "session": Choice("session", "Allow for this conversation", "s"),
     "always": Choice("always", "Always allow", "a"),
-    "deny": Choice("deny", "Deny, or type why", "n"),
+    "deny": Choice("deny", "Deny (or type a reason)", "n"),
 }
 _LASTING = "A lasting permission is for exactly this call."
 """Where it is not known what the server remembers."""
@@ -33,7 +33,7 @@ class ApprovalCard(Card):
             scope = f'"Always" would allow: {request.remembers}.'
             notes.append(scope if request.remembers else _LASTING)
         note = " ".join(filter(None, notes))
-        words = "A key and Enter, or what to do instead …"
+        words = "Press a key and Enter, or type what to do instead …"
         super().__init__(request.request_id, "Allow this command?", command, choices, note, words)
         self.add_class("approval")
         self._values = {"deny", *values, *_CHOICES}

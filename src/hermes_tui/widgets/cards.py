@@ -92,4 +92,4 @@ class Cards(Vertical):
         except ConnectionLostError:
             return  # the server asks again when it is back
         if not is_taken:
-            self.notify("That question is settled already.", severity="warning")
+            self.notify("That question was already answered.", severity="warning")

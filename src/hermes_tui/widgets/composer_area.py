@@ -87,7 +87,7 @@ class ComposerArea(Vertical):
     def _tell_images(self) -> None:
         names = ", ".join(image.rsplit("/", 1)[-1] for image in self.images)
         self.composer.border_title = (
-            f"🖼  {truncate(names, 40)} · Backspace takes it off" if names else ""
+            f"🖼  {truncate(names, 40)} · Backspace removes it" if names else ""
         )
         self.composer.may_be_empty = bool(names)
 

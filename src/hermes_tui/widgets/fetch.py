@@ -21,7 +21,7 @@ from hermes_tui.widgets.turn_view import TurnView
 
 _BAR = 24
 _YES, _NO = "yes", "no"
-_MEANWHILE = "Write meanwhile: it is kept and answered then. Ctrl+C stops the fetch."
+_MEANWHILE = "You can type now; your message is answered after the download. Ctrl+C cancels it."
 
 
 @dataclass
@@ -68,10 +68,10 @@ class OfferCard(Card):
     def __init__(self, offer: results.Offer) -> None:
         text = (
             f"{offer.title} runs on this machine and needs no key. It is small and can be"
-            " wrong; for a better one set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
+            " wrong; for better answers set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
         )
         choices = [
-            Choice(_YES, f"Fetch it once ({_size(offer.bytes)})", "1"),
+            Choice(_YES, f"Download it ({_size(offer.bytes)})", "1"),
             Choice(_NO, "Not now", "2"),
         ]
         super().__init__("", "There is no model yet", text, choices, marked=0)

@@ -21,7 +21,7 @@ class QuestionCard(Card):
         choices = [
             Choice(text, text, str(number)) for number, text in enumerate(request.choices, 1)
         ]
-        words = "A key and Enter, or your own words …" if choices else "Your answer …"
+        words = "Press a key and Enter, or type an answer …" if choices else "Your answer …"
         super().__init__(
             request.request_id, "A question for you", request.question, choices, words=words
         )

@@ -48,7 +48,7 @@ class WelcomeView(Static):
 
 def _unanswered(count: int) -> Content:
     first = "1 conversation was" if count == 1 else f"{count} conversations were"
-    return Content.styled(f"{first} left unanswered: {_key('open')}", "$text-warning")
+    return Content.styled(f"{first} left unanswered; press {_key('open')}", "$text-warning")
 
 
 def _tips() -> list[Content]:

@@ -177,7 +177,7 @@ def resolve(rt: Runtime, rid: Rid, params: Resolve) -> Resolved:
         for command, description, aliases in found:
             if name in (command, *aliases):
                 return {"canonical": command, "description": description, "category": category}
-    raise RpcError(UNKNOWN_COMMAND, f"There is no command /{name[:80]}.", fix="/help lists them.")
+    raise RpcError(UNKNOWN_COMMAND, f"Unknown command /{name[:80]}.", fix="Type /help for a list.")
 
 
 class Catalog(TypedDict):

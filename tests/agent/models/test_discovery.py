@@ -242,7 +242,7 @@ def test_anthropic_may_have_another_address(home: Home):
 
 
 def test_the_embedded_model_can_be_named(home: Home):
-    with pytest.raises(ModelMissingError, match="not here yet"):
+    with pytest.raises(ModelMissingError, match="not downloaded yet"):
         look(home, KEYS, name="embedded").chosen()
     put_embedded(home, "tiny")
     put_embedded(home, "other")

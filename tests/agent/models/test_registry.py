@@ -215,5 +215,5 @@ def test_the_embedded_model_is_small(home: Home):
 
 
 def test_nothing_to_ask_is_told_at_once(home: Home):
-    with pytest.raises(ModelMissingError, match="no model to ask"):
+    with pytest.raises(ModelMissingError, match="There is no model"):
         built(home)

@@ -182,7 +182,7 @@ class Exchange:
         except (RefusedRequest, HermesError) as error:
             await put(self._format.fail(refusal(error)))
         except Exception:
-            logger.exception("a stream of the API failed; the others continue")
+            logger.exception("API stream failed")
             await put(self._format.fail(BROKEN))
 
     async def _write(self, put: Put) -> None:

@@ -28,12 +28,12 @@ class EmailSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         ""
     )
     username: Annotated[str, describe("The name to log in with; empty: the address.")] = ""
-    imap_port: Annotated[int, describe("0: the usual one.", ge=0, le=65535)] = 0
-    smtp_port: Annotated[int, describe("0: the usual one.", ge=0, le=65535)] = 0
+    imap_port: Annotated[int, describe("0: the default.", ge=0, le=65535)] = 0
+    smtp_port: Annotated[int, describe("0: the default.", ge=0, le=65535)] = 0
     imap_security: Annotated[Security, describe("plain is for a server on this machine.")] = "tls"
     smtp_security: Annotated[Security, describe("plain is for a server on this machine.")] = "tls"
     ca_file: Annotated[str, describe("Certificates to trust instead of the system's.")] = ""
-    name: Annotated[str, describe("The name beside the address.")] = "Hermes"
+    name: Annotated[str, describe("Display name of the sender.")] = "Hermes"
     folder: Annotated[str, describe("The folder to read mail from.")] = "INBOX"
     sent_folder: Annotated[
         str, describe("The folder for copies of sent mail; empty: the one that the server names.")

@@ -40,11 +40,11 @@ def is_own_copy(mail: Mail, own_address: str) -> bool:
 
 def _reason_of_machines(mail: Mail, address: str) -> str:
     if _MACHINES.fullmatch(address):
-        return f"{address} is a machine"
+        return f"{address} is an automatic sender"
     if mail.headers("Return-Path") and mail.header("Return-Path") in ("", "<>"):
         return "it is a bounce"
     if mail.header("Auto-Submitted").partition(";")[0].strip().lower() not in ("", "no"):
-        return "it was sent by a machine"
+        return "it was sent automatically"
     if mail.header("Precedence").lower() in _BULK:
         return "it was sent in bulk"
     for name in ("List-Id", "X-Auto-Response-Suppress", "X-Autoreply"):

@@ -41,7 +41,7 @@ def wrong_password(host: str, reason: str) -> PlatformError:
 def bad_certificate(host: str, error: ssl.SSLError) -> PlatformError:
     """Return an error that is not fatal: an expired certificate may be renewed."""
     return PlatformError(
-        f"The certificate of {host} cannot be trusted: {error.reason or error}.",
+        f"The certificate of {host} is not trusted: {error.reason or error}.",
         fix="Check the host's name; for a server of your own set ca_file in [gateway.platforms.email].",
     )
 

@@ -89,9 +89,7 @@ class Watch:
         cursor, mailbox = self._cursor, self._mailbox
         if cursor.uidvalidity == mailbox.uidvalidity:
             return
-        _log.warning(
-            "The mail server numbered its mails anew; the latest ones are processed again."
-        )
+        _log.warning("The mail server renumbered its mails; the latest ones are processed again.")
         last = mailbox.uidnext - 1
         since = mailbox.uids_since(datetime.fromtimestamp(cursor.dealt_at).astimezone())
         uids = [uid for uid in since if uid <= last]

@@ -24,9 +24,7 @@ class MatrixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     access_token: Annotated[
         str, describe("A token of a device of its own, instead of user and password.")
     ] = ""
-    device_name: Annotated[str, describe("How the device is listed in people's clients.")] = (
-        "Hermes"
-    )
+    device_name: Annotated[str, describe("Name of the device in people's clients.")] = "Hermes"
     auto_join: Annotated[bool, describe("Join rooms on invitation.")] = True
     command_prefix: Annotated[
         str, describe("Replaces the slash of a command; clients keep slashes for themselves.")

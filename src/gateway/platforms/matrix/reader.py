@@ -264,5 +264,5 @@ class Reader:
 def _reason(error: RequestFailed) -> str:
     """Describe why nothing can be read."""
     if error.is_logged_out:
-        return "has logged us out"
+        return "logged the account out"
     return "is away" if error.is_unreached else "cannot be read"

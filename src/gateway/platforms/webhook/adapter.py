@@ -42,7 +42,7 @@ class WebhookAdapter(BasePlatformAdapter):
         self._settings = settings
         self._hooks = {name: _checked(name, settings) for name in settings.hooks}
         if not self._hooks:
-            raise _unusable("There is no hook.", "Add [gateway.platforms.webhook.hooks.NAME].")
+            raise _unusable("There is no such hook.", "Add [gateway.platforms.webhook.hooks.NAME].")
         secrets.register({f"webhook.{name}": hook.secret for name, hook in self._hooks.items()})
         self._listener: Listener | None = None
         self._poster = Poster()
@@ -85,7 +85,9 @@ class WebhookAdapter(BasePlatformAdapter):
     ) -> SendResult:
         hook = self._hooks.get(translate.hook_of(chat_id))
         if hook is None:
-            return SendResult(success=False, error="The hook is gone.", error_kind="refused")
+            return SendResult(
+                success=False, error="The hook no longer exists.", error_kind="refused"
+            )
         key = (metadata or {}).get("key") or f"{chat_id}/{reply_to}"
         if hook.deliver == "none":
             return SendResult(success=True, message_id=key)
@@ -123,7 +125,7 @@ def _checked(name: str, settings: WebhookSettings) -> HookSettings:
     """Return a hook with its secret; raises PlatformError when it cannot be used."""
     hook = settings.hooks[name]
     if not _NAME.fullmatch(name):
-        raise _unusable(f"{name!r} is not a valid name for a hook.", "Use a-z, 0-9, - and _.")
+        raise _unusable(f"{name!r} is not a valid hook name.", "Use a-z, 0-9, - and _.")
     secret = hook.secret or settings.secret
     if len(secret) < _MIN_SECRET_LENGTH:
         raise _unusable(

@@ -52,7 +52,7 @@ def get(name: str) -> Entry:
     if entry is None:
         names = ", ".join(entry.name for entry in entries())
         raise UsageError(
-            f"There is no model {name!r} to fetch.",
+            f"There is no model {name!r} to download.",
             fix=f"Use one of: {names}; or give a file of your own: hermes model pull --gguf PATH.",
         )
     return entry

@@ -160,7 +160,7 @@ class Engine:
             return self._server
         if not self.path.is_file():
             raise ModelMissingError(
-                f"The model file {self.path} is gone.", fix="Fetch it again: hermes model pull."
+                f"The model file {self.path} is gone.", fix="Download it again: hermes model pull."
             )
         library = _library()
         size = megabytes(self.path.stat().st_size)
@@ -173,7 +173,7 @@ class Engine:
         except (RuntimeError, ValueError) as error:
             raise ModelMissingError(
                 f"The model file {self.path} cannot be loaded: {error}.",
-                fix="It may be damaged or too new for the engine. Fetch it again: hermes model pull.",
+                fix="It may be damaged or too new for the engine. Download it again: hermes model pull.",
             ) from error
         self._server = server
         return server
@@ -217,7 +217,7 @@ class Engine:
         if not head or self._restore(server, self._slots, self._slots.find(head)):
             return
         if is_first and not self._restore(server, self._slots, self._slots.nearest()):
-            tell(Notice("Reading the instructions for the first time; later starts are faster."))
+            tell(Notice("First run: reading the system prompt (only once)."))
         reading = {"prompt": head, "n_predict": 0, "stream": True, "return_progress": True}
         server.handle_completions(reading, lambda _chunk: is_over())
         if is_over():

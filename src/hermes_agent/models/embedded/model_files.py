@@ -44,12 +44,12 @@ def path_of(home: Home, name: str = "") -> Path:
     chosen = entry.name if entry else name
     if not there:
         raise ModelMissingError(
-            "The embedded model is not here yet.", fix="Fetch it: hermes model pull."
+            "The embedded model is not downloaded yet.", fix="Download it: hermes model pull."
         )
     if chosen and chosen not in there:
         raise ModelMissingError(
             f"The model {chosen} is not here; there is {', '.join(there)}.",
-            fix=f"Fetch it: hermes model pull {chosen}." if entry else "Use one of these.",
+            fix=f"Download it: hermes model pull {chosen}." if entry else "Use one of these.",
         )
     return file_of(home, chosen or there[0])
 

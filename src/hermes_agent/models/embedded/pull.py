@@ -99,7 +99,7 @@ def _fetch(home: Home, entry: Entry, hub: str, progress: Progress) -> None:
         _complete(entry, partial, hub, progress)
     except ModelUnreachableError as error:
         raise ModelMissingError(
-            f"{entry.name} cannot be fetched. {error.message}",
+            f"{entry.name} cannot be downloaded. {error.message}",
             fix=f"Try again later, or get {entry.file} elsewhere and run: hermes model pull"
             " --gguf PATH.",
         ) from error
@@ -121,7 +121,7 @@ def _complete(entry: Entry, partial: Path, hub: str, progress: Progress) -> None
         return
     partial.unlink()
     if is_begun:
-        progress(Step("The unfinished file was damaged; it is fetched again."))
+        progress(Step("The partial download was damaged; downloading it again."))
         _complete(entry, partial, hub, progress)
         return
     raise ModelUnreachableError(
@@ -201,7 +201,7 @@ def _locked(home: Home, name: str, progress: Progress) -> Generator[None]:
     try:
         lock.acquire()
     except LockHeldError:
-        progress(Step(f"Another hermes is fetching {name}; waiting for it."))
+        progress(Step(f"Another process is downloading {name}; waiting for it."))
         lock.acquire(wait=True)
     try:
         yield
@@ -228,7 +228,7 @@ def _check_room(home: Home, entry: Entry) -> None:
     free = _free_bytes(home) + _unfinished(home, entry)
     if lack := _shortage(entry, free, None):
         raise ModelMissingError(
-            f"There is no room: {lack}.",
+            f"There is not enough space: {lack}.",
             fix=f"Free some space, or set HERMES_HOME to a larger disk than that of {home.root}.",
         )
 
@@ -248,8 +248,8 @@ def _free_bytes(home: Home) -> int:
 def _fail_on_disk(error: OSError, partial: Path) -> NoReturn:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         raise ModelMissingError(
-            f"The disk of {partial.parent} is full; what was fetched is kept.",
-            fix="Free some space and pull again: it goes on from there.",
+            f"The disk of {partial.parent} is full; the partial download is kept.",
+            fix="Free some space and pull again; the download resumes.",
         ) from error
     raise ModelMissingError(
         f"{partial} cannot be written: {error.strerror}.", fix="Check the folder's permissions."

@@ -46,7 +46,7 @@ class Slots:
             for old in _latest_first(self._folder.glob("*.slot"))[_MAX_STATES:]:
                 old.unlink(missing_ok=True)
         except OSError:  # the next start is slow again, and that is all
-            logger.warning("the beginning of the prompt could not be kept", exc_info=True)
+            logger.warning("Could not store the prompt prefix", exc_info=True)
 
     def drop(self, name: str) -> None:
         """Forget a file that the engine would not take."""
