@@ -117,7 +117,7 @@ def test_status_counts_the_jobs_beside_a_conversation(world: World) -> None:
         world.platform.say("a", "/background two")
         world.wait_for_replies("a", 2)
         world.platform.say("a", "/status")
-        told = world.wait_for_text("a", "2 jobs run beside it.").text
+        told = world.wait_for_text("a", "2 background jobs run.").text
         assert "Nothing is running." in told
         world.platform.say("b", "/status", user="u2")
         assert "beside" not in world.wait_for_text("b", "Nothing is running.").text

@@ -273,7 +273,7 @@ def test_a_group_is_not_told_of_a_private_conversation_by_its_title(world: World
 def test_a_title_is_given_before_anything_is_said(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "/title")
-        world.wait_for_text("a", "Nothing has been said")
+        world.wait_for_text("a", "has no messages yet")
         world.platform.say("a", "/title Early")
         world.wait_for_text("a", "This conversation is called 'Early'.")
         world.platform.say("a", "hello")
@@ -441,7 +441,7 @@ def test_what_runs_in_the_background_goes_on_with_another_model(world: World) ->
         world.platform.say("a", 'call terminal {"command": "sleep 300", "background": true}')
         world.wait_for_text("a", "Started in the background as p1")
         world.platform.say("a", "/model other")
-        world.wait_for_text("a", "From now on other answers.")
+        world.wait_for_text("a", "Switched to other.")
         world.platform.say("a", 'call process {"action": "list"}')
         world.wait_for_text("a", "The tool says: p1")
         assert world.model.model_requests[-1].json["model"] == "other"
@@ -466,7 +466,7 @@ def test_a_model_is_changed_for_one_chat_and_kept(world: World) -> None:
     world.model.models = {"scripted": {}, "other": {}}
     with Inside(world):
         world.platform.say("a", "/model other")
-        world.wait_for_text("a", "From now on other answers.")
+        world.wait_for_text("a", "Switched to other.")
         world.platform.say("a", "hello")
         world.wait_for_text("a", "You said: hello")
         assert world.model.model_requests[-1].json["model"] == "other"
@@ -492,7 +492,7 @@ def test_a_model_that_was_chosen_stays_with_the_chat_wherever_it_goes(world: Wor
         (first,) = inside.runner.session_store.list_sessions()
         began_in = first.session_id
         world.platform.say("a", "/model other")
-        world.wait_for_text("a", "From now on other answers.")
+        world.wait_for_text("a", "Switched to other.")
         world.platform.say("a", "/branch Copy")
         world.wait_for_text("a", "This is a copy")
         world.platform.say("a", "second")
@@ -528,7 +528,7 @@ def test_a_model_that_cannot_be_built_is_told_of_and_blocks_nothing(world: World
 def test_usage_and_status_say_where_things_stand(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "/usage")
-        world.wait_for_text("a", "Nothing has been said")
+        world.wait_for_text("a", "has no messages yet")
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 2)
         world.platform.say("a", "/usage")

@@ -33,7 +33,7 @@ def test_a_limit_is_not_escaped_by_choosing_a_model_without_a_price(world: World
         world.platform.say("m", "and now?", user="m1")
         assert "leaves too little" in world.wait_for_replies("m", 3)[2]
         world.platform.say("o", "/model gpt-unpriced-x")
-        world.wait_for_text("o", "From now on gpt-unpriced-x answers.")
+        world.wait_for_text("o", "Switched to gpt-unpriced-x.")
         assert world.model.model_requests == []
 
 
@@ -49,7 +49,7 @@ def test_a_turn_on_a_model_without_a_price_that_was_chosen_before_is_refused(wor
         assert "gpt-unpriced-x has no known price" in world.wait_for_replies("m", 2)[1]
         assert len(world.model.model_requests) == 1
         world.platform.say("m", "/model openai/gpt-4o-mini", user="m1")
-        world.wait_for_text("m", "From now on gpt-4o-mini answers.")
+        world.wait_for_text("m", "Switched to gpt-4o-mini.")
         world.platform.say("m", "better?", user="m1")
         world.wait_for_text("m", "You said: better?")
 

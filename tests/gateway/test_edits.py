@@ -262,7 +262,7 @@ def test_a_new_version_that_does_not_name_us_any_more_still_counts(world: World)
 @pytest.mark.parametrize("busy", ["queue", "steer"])
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("/status", "A turn is running."), ("/stop", "⏹ Stopping."), ("/nonsense", "no command")],
+    [("/status", "A turn is running."), ("/stop", "⏹ Stopping."), ("/nonsense", "Unknown command")],
 )
 def test_words_that_became_a_command_while_they_waited_are_not_answered(
     world: World, busy: str, command: str, said: str
