@@ -14,6 +14,7 @@ from gateway.platforms.base import BasePlatformAdapter
 from hermes_core import clock
 from hermes_state.ledger import outbox, questions
 from hermes_state.store import Store
+from hermes_state.transitions import QuestionState
 from hermes_state.values import Row
 
 _MAX_ATTEMPTS = 20
@@ -89,7 +90,7 @@ def _with_outcome(row: Row, adapter: BasePlatformAdapter) -> str:
 
 
 def _outcome(row: Row) -> str:
-    if row["question_state"] == "withdrawn":
+    if row["question_state"] == QuestionState.CANCELLED:
         return _STOPPED if row["is_turn_over"] else _TOO_LATE
     answer = row["answer"]
     return _WORDS.get("deny" if answer.startswith("deny:") else answer, f"→ {answer}")

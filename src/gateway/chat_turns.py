@@ -51,6 +51,7 @@ from hermes_engine.surface import (
 )
 from hermes_state.ledger import lineage, partials, routes, turns
 from hermes_state.ledger import sessions as session_ledger
+from hermes_state.transitions import TurnState
 from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPart, Row
 
 logger = logging.getLogger(__name__)
@@ -240,7 +241,7 @@ class ChatTurns:
         return [
             row
             for row in self.open_turns(session_key)
-            if row["id"] not in running and row["state"] == "accepted"
+            if row["id"] not in running and row["state"] == TurnState.ACCEPTED
         ]
 
     def is_busy(self, session_key: str) -> bool:

@@ -34,6 +34,7 @@ from hermes_core.errors import IllegalTransitionError, RowGoneError, StoreError
 from hermes_state.ledger import outbox as outbox_ledger
 from hermes_state.store import Store
 from hermes_state.store_retry import StoreRetry
+from hermes_state.transitions import PartState
 from hermes_state.values import OutboundPart, Row
 
 T = TypeVar("T")
@@ -312,8 +313,8 @@ class Delivery:
     def _report_gap(self, row: Row) -> bool:
         """Tell the chat, once, that a part of a reply is missing when other parts were sent."""
         parts = self._store.read(outbox_ledger.of_turn, row["turn_id"]) if row["turn_id"] else []
-        lost = [part["error"] for part in parts if part["state"] == "failed"]
-        if not lost or all(part["state"] != "sent" for part in parts):
+        lost = [part["error"] for part in parts if part["state"] == PartState.FAILED]
+        if not lost or all(part["state"] != PartState.SENT for part in parts):
             return False
         text = f"⚠️ A part of this reply could not be sent: {lost[0]}"
         key = f"hole:{row['turn_id']}"

@@ -31,6 +31,7 @@ from hermes_cli import plugins
 from hermes_cli.hook_answers import Answer
 from hermes_state.ledger import budgets, effects, outbox, sessions, turns
 from hermes_state.store import Store
+from hermes_state.transitions import EffectState, TurnState
 from hermes_state.values import OutboundPart, Row
 
 REPEAT_MARK = "(This may be a repeat.)"
@@ -126,7 +127,7 @@ class Replies:
 
     def bring(self, row: Row) -> None:
         """Store the reply of a turn that another process ended, unless it is stored."""
-        if row["state"] in ("answered", "failed") and not self._store.read(
+        if row["state"] in (TurnState.ANSWERED, TurnState.FAILED) and not self._store.read(
             outbox.of_turn, row["id"]
         ):
             pieces = self.deliver(row["id"], turn_results.outcome_of(self._store, row))
@@ -169,7 +170,7 @@ class Replies:
         """Return whether a file has exactly what the model itself wrote to one in a turn."""
         content = Path(path).read_bytes()
         return any(
-            effect["state"] == "done"
+            effect["state"] == EffectState.DONE
             and effect["tool_name"] == "write_file"
             and msgspec.json.decode(effect["arguments"], type=_Written).content.encode() == content
             for effect in self._store.read(effects.of_turn, turn_id)

@@ -13,6 +13,7 @@ from hermes_state.ledger import sessions as session_ledger
 from hermes_state.ledger import usage as usage_ledger
 from hermes_state.ledger.turns import MERGED
 from hermes_state.store import Store
+from hermes_state.transitions import TurnState
 from hermes_state.values import Row, Scope
 
 _CALL_STATUS: dict[str, Literal["completed", "incomplete"]] = {
@@ -39,7 +40,9 @@ def of_turn(store: Store, turn_id: str) -> TurnResult | None:
     finish = final.get("finish_reason")
     return TurnResult(
         status=row["state"],
-        text=text if row["state"] == "answered" and text else reply_text.text_of(outcome, calls),
+        text=text
+        if row["state"] == TurnState.ANSWERED and text
+        else reply_text.text_of(outcome, calls),
         reason=row["reason"] or "",
         session_id=row["session_id"],
         usage=usage,

@@ -11,6 +11,7 @@ from hermes_agent import lease
 from hermes_core.errors import ConversationBusyError
 from hermes_state.ledger import sessions, turns
 from hermes_state.store import Store
+from hermes_state.transitions import TurnState
 from hermes_state.values import Row
 
 if TYPE_CHECKING:  # a surface that only looks for open turns need not load the agent for it
@@ -34,7 +35,7 @@ def abandoned(store: Store, conversation_id: str | None = None) -> list[Row]:
     wait in vain. A turn that was only accepted may be about to start in the process that accepted it.
     """
     found = unfinished(store, conversation_id)
-    stuck = {row["conversation_id"] for row in found if row["state"] == "running"}
+    stuck = {row["conversation_id"] for row in found if row["state"] == TurnState.RUNNING}
     return [row for row in found if row["conversation_id"] in stuck]
 
 

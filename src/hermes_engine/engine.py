@@ -39,6 +39,7 @@ from hermes_engine.surface import QueuedTurn, Running, Surface, TurnPlan
 from hermes_engine.work import Work
 from hermes_state.ledger import leases, lineage, sessions, turns, workers
 from hermes_state.ledger.turns import TurnSource
+from hermes_state.transitions import TurnState
 from hermes_state.values import Accepted, InboundMessage, Row
 
 logger = logging.getLogger(__name__)
@@ -238,7 +239,9 @@ class Engine:
             row = self.store.read(turns.find, turn_id)
             if row is None or row["ended_at"] is not None or self.work.find(turn_id) is not None:
                 return False
-            if row["state"] == "running" and self.store.read(leases.holder_of, conversation_id):
+            if row["state"] == TurnState.RUNNING and self.store.read(
+                leases.holder_of, conversation_id
+            ):
                 return False
             self.store.write(turns.finish, turn_id, "interrupted", reason=reason)
             with self._lock:
@@ -562,7 +565,7 @@ def _queued_turn(row: Row) -> QueuedTurn:
         user_message_id=row["user_message_id"],
         surface=row["surface"],
         permissions=msgspec.json.decode(stored, type=Permissions) if stored else None,
-        is_resumed=row["state"] == "running",
+        is_resumed=row["state"] == TurnState.RUNNING,
         is_own=bool(row["is_own"]),
     )
 

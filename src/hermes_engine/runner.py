@@ -32,6 +32,7 @@ from hermes_engine.surface import (
 from hermes_engine.work import Work
 from hermes_state.ledger import sessions, turns
 from hermes_state.store_retry import StoreRetry
+from hermes_state.transitions import TurnState
 from hermes_state.values import Accepted, OutboundPart
 
 logger = logging.getLogger(__name__)
@@ -287,7 +288,7 @@ class TurnRunner:
     def _check_failed(self, turn: QueuedTurn, outcome: Outcome) -> None:
         """Raise StoreError when the end could not be stored, TurnLeftError when another one is."""
         row = self._store.read(turns.find, turn.id)
-        if row is None or row["state"] not in ("accepted", "running", "failed"):
+        if row is None or row["state"] in (TurnState.ANSWERED, TurnState.INTERRUPTED):
             raise TurnLeftError
-        if row["state"] != "failed":
+        if row["state"] != TurnState.FAILED:
             raise StoreError(outcome.reason)

@@ -96,11 +96,7 @@ class SessionDB:
         **fields: Any,  # noqa: ANN401 -- columns of a session; unknown ones are refused
     ) -> str:
         """Create a session, or fill the empty columns of an existing one."""
-        self.write(
-            lambda c: sessions.create(
-                c, session_id, source, fields, parent_session_id=parent_session_id
-            )
-        )
+        self.write(sessions.create, session_id, source, fields, parent_session_id=parent_session_id)
         return session_id
 
     def get_session(self, session_id: str) -> Row | None:
@@ -113,7 +109,7 @@ class SessionDB:
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         """End a session, unless it has ended already."""
-        self.write(lambda c: sessions.end(c, session_id, end_reason))
+        self.write(sessions.end, session_id, end_reason)
 
     # -- titles --------------------------------------------------------------------------------
 
@@ -121,7 +117,7 @@ class SessionDB:
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
         """Set a title; raise TitleError (a ValueError) when another conversation of its owner has it."""
-        return self.write(lambda c: titles.set_title(c, session_id, title))
+        return self.write(titles.set_title, session_id, title)
 
     # -- messages ------------------------------------------------------------------------------
 
@@ -142,12 +138,12 @@ class SessionDB:
         else:
             at = None if timestamp is None else seconds(timestamp)
             message = NewMessage(role, content, timestamp=at)
-        return self.write(lambda c: messages.append(c, session_id, message))
+        return self.write(messages.append, session_id, message)
 
     def append_messages(self, session_id: str, batch: Iterable[Mapping[str, Any]]) -> list[int]:
         """Append several messages in one transaction and return their ids."""
         prepared = [message_from(message) for message in batch]
-        return self.write(lambda c: messages.append_all(c, session_id, prepared))
+        return self.write(messages.append_all, session_id, prepared)
 
     def get_messages_as_conversation(
         self, session_id: str, include_ancestors: bool = False, include_inactive: bool = False

@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 from hermes_core.errors import BudgetSpent
 from hermes_core.text import usd
+from hermes_state.transitions import TurnState
 
 Row = dict[str, Any]
 """A row as a dictionary by column."""
@@ -325,7 +326,7 @@ class ClaimedTurn(NamedTuple):
     @property
     def is_resumed(self) -> bool:
         """Return whether an earlier attempt crashed or was suspended."""
-        return self.row["state"] == "running"
+        return self.row["state"] == TurnState.RUNNING
 
 
 class NewSession(NamedTuple):

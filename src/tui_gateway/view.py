@@ -14,6 +14,7 @@ from hermes_protocol.results import Position, Resumption
 from hermes_state.ledger import lineage, questions, sessions, titles, turns
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.store import Store
+from hermes_state.transitions import TurnState
 from hermes_state.values import Row
 from tui_gateway import clients, feeds, info, queue, surface
 from tui_gateway.inflight import NOTHING, Inflight
@@ -197,7 +198,7 @@ def _ended(store: Store, messages: list[Row], following: list[Row]) -> list[Row]
 
 def _end_of(turn: Row) -> dict[str, str]:
     """In the words of `message.complete`."""
-    if turn["state"] == "interrupted":
+    if turn["state"] == TurnState.INTERRUPTED:
         return {"status": "interrupted"}
     return {"status": "error", "error": turn["reason"] or ""}
 

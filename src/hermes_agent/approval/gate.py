@@ -31,6 +31,7 @@ from hermes_core.settings import ApprovalSettings
 from hermes_core.text import one_line
 from hermes_state.ledger import questions
 from hermes_state.ledger.questions import EVERYWHERE
+from hermes_state.transitions import QuestionState
 from hermes_state.values import Question, Row
 
 CHOICES = ("once", "session", "always", "deny")
@@ -146,7 +147,7 @@ class Gate:
         text = _question(dangers, access)
         question = Question(who.turn_id, who.call_id, "approval", tool.name, text, subject, choices)
         row = self._asker.put(question)
-        if row["state"] == "pending":
+        if row["state"] == QuestionState.PENDING:
             self._hooks.invoke_hook(
                 "on_approval_asked",
                 approval_id=row["id"],

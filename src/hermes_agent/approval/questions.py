@@ -10,6 +10,7 @@ from hermes_core import clock
 from hermes_core.errors import Interrupted, ToolDeniedError, ToolError
 from hermes_state.ledger import questions
 from hermes_state.store import Store
+from hermes_state.transitions import QuestionState
 from hermes_state.values import Question, Row
 
 _LOOK_AGAIN_S = 0.1
@@ -35,14 +36,14 @@ class Asker:
     def put(self, question: Question) -> Row:
         """Store a question, or find the one this call asked before a restart."""
         row = self._store.write(questions.ask, question)
-        if row["state"] == "pending" and not self.can_ask:
+        if row["state"] == QuestionState.PENDING and not self.can_ask:
             self._store.write(questions.cancel, row["id"])
             raise _nobody_here(question)
         return row
 
     def wait(self, row: Row, stop: Stop, report: Sink) -> tuple[str | None, str]:
         """The answer and who gave it; None when there is none in time."""
-        if row["state"] == "pending":
+        if row["state"] == QuestionState.PENDING:
             report(
                 QuestionAsked(
                     question_id=row["id"],
@@ -59,7 +60,7 @@ class Asker:
 
     def _settled(self, row: Row, stop: Stop, report: Sink) -> Row:
         try:
-            while row["state"] == "pending":
+            while row["state"] == QuestionState.PENDING:
                 if clock.now() > row["asked_at"] + self._timeout_s:
                     self._store.write(questions.cancel, row["id"])
                 else:

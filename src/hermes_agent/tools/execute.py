@@ -27,6 +27,7 @@ from hermes_core.secrets import redact
 from hermes_core.text import shorten_middle
 from hermes_state.ledger import effects
 from hermes_state.ledger import effects as effect_ledger
+from hermes_state.transitions import EffectState
 from hermes_state.values import Question, Row
 
 _GRACE_S = 0.1
@@ -257,7 +258,9 @@ class Executor(msgspec.Struct):
 
     def _refuse(self, turn: Turn, call: RejectedCall) -> None:
         result = Result(call.text, is_error=True)
-        is_begun = call.effect["state"] == "started"  # before a crash; now it may not go on
+        is_begun = (
+            call.effect["state"] == EffectState.STARTED
+        )  # before a crash; now it may not go on
         end = effects.unknown if is_begun else effects.cancel
         message = _message(call.effect, result)
         self.bench.store.write(end, call.effect["id"], message, turn.lease)

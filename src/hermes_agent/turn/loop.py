@@ -40,6 +40,7 @@ from hermes_state.ledger import budgets, messages, partials, turns
 from hermes_state.ledger import effects as effect_ledger
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.store import Store
+from hermes_state.transitions import EffectState
 from hermes_state.values import Call, NewMessage, Receipt, Row, Settled
 
 _NOT_RUN = "Not run: the turn was stopped before."
@@ -101,7 +102,7 @@ class Loop:
         effects = self._open_effects()
         if self._turn.is_resumed:
             for effect in effects:
-                if effect["state"] == "started" and not effect["read_only"]:
+                if effect["state"] == EffectState.STARTED and not effect["read_only"]:
                     self._mark_unknown(effect)
             effects = self._open_effects()
         if effects:
@@ -123,7 +124,7 @@ class Loop:
         if not self._turn.steps and not self._turn.is_resumed:
             return []
         effects = self._store.read(effect_ledger.of_turn, self._turn.id)
-        return [effect for effect in effects if effect["state"] in ("intended", "started")]
+        return [effect for effect in effects if EffectState(effect["state"]).is_open]
 
     def _store_steers(self) -> None:
         """Store the messages that were sent to the running turn."""

@@ -18,6 +18,7 @@ from hermes_state.ledger import effects, lineage, listing, outbox, partials, tit
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import sessions as session_ledger
 from hermes_state.ledger import turns as turn_ledger
+from hermes_state.transitions import TurnState
 from hermes_state.values import Sort
 
 AMOUNT = click.IntRange(0, 1_000_000)
@@ -141,12 +142,12 @@ def _describe_failure(turn: dict[str, Any]) -> list[str]:
     """Describe a turn that did not end in an answer, and its unsettled tool calls."""
     about = truncate(one_line(visible(turn["user_text"])), 60)
     lines: list[str] = []
-    if turn["state"] in ("accepted", "running"):
+    if TurnState(turn["state"]).is_open:
         lines.append(
             f"[turn {turn['state']}] no answer yet to {about!r};"
             f" continue with: hermes chat --resume {turn['session_id']}"
         )
-    elif turn["state"] != "answered":
+    elif turn["state"] != TurnState.ANSWERED:
         lines.append(f"[turn {turn['state']}] {turn['reason'] or 'no reason given'} ({about!r})")
     lines += [
         f"[effect {effect['state']}] {_format_call({'name': effect['tool_name'], **effect})}:"

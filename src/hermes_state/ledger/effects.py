@@ -12,6 +12,7 @@ from hermes_core.secrets import redact
 from hermes_state.ledger import leases
 from hermes_state.ledger.records import insert_message, message_from
 from hermes_state.store import Tx, one_statement
+from hermes_state.transitions import EffectState
 from hermes_state.values import Call, Lease, Row
 
 
@@ -63,7 +64,7 @@ def settle(
 
 def done(tx: Tx, effect_id: int, result: Mapping[str, Any], lease: Lease | None = None) -> int:
     """End a call with its result."""
-    message_id = settle(tx, effect_id, "done", result, lease)
+    message_id = settle(tx, effect_id, EffectState.DONE, result, lease)
     assert message_id is not None
     return message_id
 
@@ -72,14 +73,14 @@ def unknown(
     tx: Tx, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
 ) -> int | None:
     """End a call whose outcome is unknown."""
-    return settle(tx, effect_id, "unknown", result, lease)
+    return settle(tx, effect_id, EffectState.UNKNOWN, result, lease)
 
 
 def cancel(
     tx: Tx, effect_id: int, result: Mapping[str, Any] | None = None, lease: Lease | None = None
 ) -> int | None:
     """End a call that was never started."""
-    return settle(tx, effect_id, "cancelled", result, lease)
+    return settle(tx, effect_id, EffectState.CANCELLED, result, lease)
 
 
 def close_open(tx: Tx, turn_id: str) -> None:

@@ -13,6 +13,7 @@ from hermes_core.errors import StoreError
 from hermes_core.secrets import redact
 from hermes_state.ledger.records import decode, encode
 from hermes_state.store import Tx, one_statement
+from hermes_state.transitions import QuestionState
 from hermes_state.values import EVERYWHERE, Question, Row
 
 
@@ -48,13 +49,13 @@ def answer(tx: Tx, question_id: str, text: str, by: str = "") -> None:
     """
     if fetch(tx, question_id)["kind"] == "approval":
         config.refuse_in_command("answer an approval")
-    _settle(tx, question_id, "answered", redact(text), by)
+    _settle(tx, question_id, QuestionState.ANSWERED, redact(text), by)
 
 
 def cancel(tx: Tx, question_id: str) -> None:
     """Cancel a question that is still pending, as it timed out or its turn was interrupted."""
-    if fetch(tx, question_id)["state"] == "pending":
-        _settle(tx, question_id, "withdrawn", None, None)
+    if fetch(tx, question_id)["state"] == QuestionState.PENDING:
+        _settle(tx, question_id, QuestionState.CANCELLED, None, None)
 
 
 def cancel_of_turn(tx: Tx, turn_id: str) -> None:
@@ -66,7 +67,9 @@ def cancel_of_turn(tx: Tx, turn_id: str) -> None:
     )
 
 
-def _settle(tx: Tx, question_id: str, state: str, text: str | None, by: str | None) -> None:
+def _settle(
+    tx: Tx, question_id: str, state: QuestionState, text: str | None, by: str | None
+) -> None:
     fetch(tx, question_id)
     tx.run(
         "UPDATE questions SET state = ?, answer = ?, answered_by = ?, ended_at = ? WHERE id = ?",

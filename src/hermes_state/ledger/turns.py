@@ -38,6 +38,7 @@ from hermes_state.ledger import (
 )
 from hermes_state.ledger.records import COPIED, decode, insert_message, message_from
 from hermes_state.store import Tx, one_statement
+from hermes_state.transitions import TurnState
 from hermes_state.values import (
     NO_SOURCE,
     Accepted,
@@ -349,7 +350,7 @@ def cancel(tx: Tx, turn_id: str, reason: str) -> None:
     Raises IllegalTransitionError when the turn has started or ended.
     """
     turn = fetch(tx, turn_id)
-    if turn["state"] != "accepted":
+    if turn["state"] != TurnState.ACCEPTED:
         raise IllegalTransitionError(f"Turn {turn_id} is {turn['state']}: too late to cancel it.")
     deactivate_message(tx, turn)
     finish(tx, turn_id, "interrupted", reason=reason)
@@ -363,7 +364,7 @@ def replace(
     Turns that are queued after it get new messages, so that they keep their place.
     """
     turn = fetch(tx, turn_id)
-    if turn["state"] != "accepted":
+    if turn["state"] != TurnState.ACCEPTED:
         return None
     behind = tx.rows(
         "SELECT * FROM turns WHERE session_id = ? AND state = 'accepted'"
@@ -417,7 +418,7 @@ def merge(tx: Tx, turn_id: str, into: str) -> int | None:
     """
     turn, runs = fetch(tx, turn_id), _running(tx, into)
     is_here = lineage.root(tx, turn["session_id"]) == lineage.root(tx, runs["session_id"])
-    if turn["state"] != "accepted" or not is_here:
+    if turn["state"] != TurnState.ACCEPTED or not is_here:
         return None
     text = user_text(tx, turn_id)
     cancel(tx, turn_id, MERGED)
@@ -463,7 +464,7 @@ def fetch(tx: Tx, turn_id: str) -> Row:
 
 def _running(tx: Tx, turn_id: str) -> Row:
     turn = fetch(tx, turn_id)
-    if turn["state"] != "running":
+    if turn["state"] != TurnState.RUNNING:
         raise StoreError(f"Turn {turn_id} is {turn['state']}, not running.")
     return turn
 

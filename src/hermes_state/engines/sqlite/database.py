@@ -38,7 +38,7 @@ class Database:
         self.place = (
             connection.in_memory(f"hermes-{os.urandom(8).hex()}") if self.in_memory else path
         )
-        self.on_commit: Callable[[], None] = _nothing
+        self.on_commit: Callable[[], None] = lambda: None
         """Called after every commit, on the thread of its caller."""
         self._process = os.getpid()
         self._busy_timeout_s = busy_timeout_s
@@ -190,7 +190,3 @@ class Database:
         """Release the presence lock; after that the file may be replaced."""
         if self._presence is not None:
             self._presence.close()
-
-
-def _nothing() -> None:
-    """Do nothing after a commit."""
