@@ -116,10 +116,10 @@ class _Server(threading.Thread):
 
     async def _ask(self, head: bytes) -> bytes:
         """Return the answer of the gateway; one of our own when it gives none."""
-        asked = asyncio.run_coroutine_threadsafe(_response(self._find(), head), self._gateway)
+        response = asyncio.run_coroutine_threadsafe(_response(self._find(), head), self._gateway)
         try:
             async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-                return await asyncio.wrap_future(asked)
+                return await asyncio.wrap_future(response)
         except TimeoutError:
             logger.warning("The event loop of the gateway did not answer within seconds")
             return _page(503, b"application/json", b'{"status":"unresponsive"}')

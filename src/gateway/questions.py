@@ -53,7 +53,7 @@ class AskedTurns(Protocol):
 
 def may_be_answered(event: MessageEvent, key: str, turns: AskedTurns) -> bool:
     """Return whether plain words may be the answer to what was asked in a chat."""
-    return bool(_asking(event, key, turns))
+    return bool(_turns_asking(event, key, turns))
 
 
 def answered_by(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> Row | None:
@@ -62,17 +62,17 @@ def answered_by(event: MessageEvent, key: str, turns: AskedTurns, store: Store) 
     The question of a background job needs a reply to it, since the person may be writing about other
     things meanwhile.
     """
-    asking = {running.turn.id: running for running in _asking(event, key, turns)}
+    by_turn = {running.turn.id: running for running in _turns_asking(event, key, turns)}
     pending = [
         row
         for row in store.read(questions.pending)
-        if row["kind"] == "clarify" and row["turn_id"] in asking
+        if row["kind"] == "clarify" and row["turn_id"] in by_turn
     ]
     for question in pending if event.reply_to_message_id else ():
         names = {row["platform_message_id"] for row in pieces(store, question["id"])}
         if event.reply_to_message_id in names:
             return question
-    return next((row for row in pending if not turns.is_background(asking[row["turn_id"]])), None)
+    return next((row for row in pending if not turns.is_background(by_turn[row["turn_id"]])), None)
 
 
 def asker(question: Row, key: str, turns: AskedTurns) -> SessionSource | None:
@@ -89,15 +89,17 @@ def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> 
     It is addressed to us then, also in a group and without our name. Only a command answers an approval.
     """
     source = event.source
-    asking = [each for each in _asking(event, key, turns) if not turns.is_background(each)]
-    target = turns.target_of(asking[0].turn.id) if asking else None
+    candidates = [
+        each for each in _turns_asking(event, key, turns) if not turns.is_background(each)
+    ]
+    target = turns.target_of(candidates[0].turn.id) if candidates else None
     if source is None or target is None:
         return False
     if target.source.person != source.person or event.files or event.edits is not None:
         return False
     command = event.get_command()
     kind = "clarify" if command is None else "approval" if command in _ANSWERS else None
-    turn_id = asking[0].turn.id
+    turn_id = candidates[0].turn.id
     pending = [row for row in store.read(questions.pending) if row["turn_id"] == turn_id]
     return any(row["kind"] == kind for row in pending)
 
@@ -115,9 +117,9 @@ def name(question_id: str) -> str:
     return f"question:{question_id}"
 
 
-def _asking(event: MessageEvent, key: str, turns: AskedTurns) -> list[Running]:
+def _turns_asking(event: MessageEvent, key: str, turns: AskedTurns) -> list[Running]:
     """Return the turns whose question a message may answer: a job's only when it is a reply."""
-    asking = [running for running in turns.running_for(key) if turns.has_asked(running)]
+    with_questions = [running for running in turns.running_for(key) if turns.has_asked(running)]
     if event.reply_to_message_id:
-        return asking
-    return [running for running in asking if not turns.is_background(running)]
+        return with_questions
+    return [running for running in with_questions if not turns.is_background(running)]

@@ -81,10 +81,10 @@ class SubAgents(DelegateFor):
 def _relay(turn: Turn, call_id: str) -> Sink:
     """Translate a sub-agent's events for its parent's surface: tools, and questions as they are."""
 
-    def hear(event: Event) -> None:
+    def relay_event(event: Event) -> None:
         if isinstance(event, ToolStarted):
             turn.report(ToolProgress(call_id, f"{event.name}\n"))
         elif isinstance(event, QuestionAsked | QuestionAnswered | QuestionWithdrawn):
             turn.report(event)
 
-    return hear
+    return relay_event

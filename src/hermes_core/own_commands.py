@@ -1,4 +1,4 @@
-"""Whether this process is a command of the agent, which may not change what the agent is allowed to do.
+"""Tell commands of the agent apart, which may not change what the agent is allowed to do.
 
 Commands carry a marker in their environment. One that was started without it is found by its ancestors;
 one that left these too is held by a sandbox alone.

@@ -1,4 +1,4 @@
-"""Which values are secrets, the registry of this process's, and the function that redacts them.
+"""The registry of the secrets of this process, and the function that redacts them.
 
 Matches exact values and their usual encodings, not patterns. Every sink redacts: the store, the log,
 requests to models, exports, events and output of commands.
@@ -14,7 +14,7 @@ from threading import Lock
 from typing import cast
 
 _MIN_LENGTH = 8
-"""Shorter ones are no secrets of the environment, and their encodings would occur by chance."""
+"""Shorter ones are not secrets of the environment, and their encodings would occur by chance."""
 _BEGINNING = 28
 """Characters that an encoding is recognized by; as many as it has are replaced."""
 _UNESCAPED = frozenset(string.ascii_letters + string.digits + "-._~")

@@ -81,8 +81,8 @@ class Session:
         return opened
 
     async def _create(self, columns: int) -> results.Opened:
-        wishes = {"cwd": self._opening.cwd, "model": self._opening.model}
-        params = {name: value for name, value in wishes.items() if value}
+        options = {"cwd": self._opening.cwd, "model": self._opening.model}
+        params = {name: value for name, value in options.items() if value}
         return await self.client.ask(results.Opened, "session.create", cols=columns, **params)
 
     async def _resume(

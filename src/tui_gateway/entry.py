@@ -56,9 +56,9 @@ class _ExitRequests:
         self._items: deque[int | str] = deque()
         self._reading = self._writing = -1
 
-    def put(self, wish: int | str) -> None:
+    def put(self, request: int | str) -> None:
         """Wish something, from any thread or signal handler."""
-        self._items.append(wish)
+        self._items.append(request)
         with contextlib.suppress(OSError):  # full of wakes, one more is not needed; or not open yet
             os.write(self._writing, b".")
 
@@ -75,7 +75,7 @@ class _ExitRequests:
         return self._items.popleft()
 
 
-_wishes = _ExitRequests()
+_exit_requests = _ExitRequests()
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         return _serve_sockets(arguments)
     out = DescriptorWriter(_reserve_stdout())
     transport = QueuedTransport(
-        out.send, lambda reason: _wishes.put(f"the client is gone: {reason}")
+        out.send, lambda reason: _exit_requests.put(f"the client is gone: {reason}")
     )
     server.serve_stdio(transport)
     return _supervise(lambda: _serve_stdio(transport), lambda: transport.drain(_GRACE_S / 5))
@@ -157,7 +157,7 @@ def _read(lines: LineReader, transport: Transport) -> None:
                 server.receive(line, transport)
         except Exception:
             logger.exception("A request failed; the server continues")
-    _wishes.put("the input was closed")
+    _exit_requests.put("the input was closed")
 
 
 # -- leaving -----------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _supervise(
     threading.excepthook = lambda crash: _log_crash(
         crash.exc_type, crash.exc_value or crash.exc_type(), crash.exc_traceback
     )
-    _wishes.open()
+    _exit_requests.open()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _log_signal)
@@ -188,15 +188,15 @@ def _supervise(
 
 def _log_signal(number: int, _frame: FrameType | None) -> None:
     """Take note of a signal. What follows from it is done outside of the handler, by the main thread."""
-    _wishes.put(number)
+    _exit_requests.put(number)
 
 
 def _wait_for_exit(*, ends_at_once: bool) -> str:
     interrupted_at = -_TWICE_S
     while True:
-        wish = _wishes.get()
-        if wish != signal.SIGINT or ends_at_once:
-            return wish if isinstance(wish, str) else signal.Signals(wish).name
+        request = _exit_requests.get()
+        if request != signal.SIGINT or ends_at_once:
+            return request if isinstance(request, str) else signal.Signals(request).name
         now = time.monotonic()
         if now - interrupted_at < _TWICE_S:
             return "Ctrl-C, twice"

@@ -60,8 +60,8 @@ def _run(rt: Runtime, session: LiveSession, turn_id: str, content: Any) -> None:
     text = str(result.get("final_response") or "")
     error = result.get("error")
     status = "error" if error else "interrupted" if result.get("interrupted") else "complete"
-    shown = text or (f"Error: {error}" if error else "")
-    rt.emit(sid, events.Complete(shown, status, turn_id))
+    displayed = text or (f"Error: {error}" if error else "")
+    rt.emit(sid, events.Complete(displayed, status, turn_id))
 
 
 def _ask(rt: Runtime, sid: str, session: LiveSession, turn_id: str, content: Any) -> Json:  # noqa: ANN401

@@ -185,7 +185,7 @@ def test_two_pulls_at_once_fetch_once(home: Home, hub: Hub) -> None:
 
 def test_a_disk_without_room_is_told_before_anything_is_fetched(home: Home, hub: Hub) -> None:
     huge = msgspec.structs.replace(model(), bytes=10**18)
-    with pytest.raises(ModelMissingError, match="no room") as raised:
+    with pytest.raises(ModelMissingError, match="not enough space") as raised:
         pull.fetch(huge, home, hub=hub.address)
     assert "HERMES_HOME" in raised.value.fix
     assert hub.paths == []

@@ -119,9 +119,9 @@ def test_a_retry_begins_the_stream_anew() -> None:
     sink = RecordingSink()
     listener = small_step.Listener(sink)
     for piece in ('{"name": "reply", "argum', 'ents": {"text": "lost'):
-        listener.hear(TextDelta(piece))
-    listener.hear(Retrying("cut", 0.0, 1))
-    listener.hear(TextDelta(reply("kept")))
+        listener.receive(TextDelta(piece))
+    listener.receive(Retrying("cut", 0.0, 1))
+    listener.receive(TextDelta(reply("kept")))
     assert listener.text == "kept"
 
 

@@ -551,7 +551,7 @@ async def test_who_is_attached_is_told_at_once_what_starts_a_server_that_is_gone
         ui.app.tabs.is_ours = False
         for _ in range(2):
             ui.app.chat.post_message(ServerLost("it was stopped", 0.5))
-        await ui.until(lambda: "`hermes serve` starts it" in ui.picture())
+        await ui.until(lambda: "Start it with" in ui.picture())
         await ui.rest()
         assert len(ui.notes) == 1
         ui.app.chat.post_message(ServerConnected(1))

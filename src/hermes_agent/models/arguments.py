@@ -34,9 +34,9 @@ def parse(text: str, *, is_cut: bool = False) -> Arguments:
     try:
         return _object(_decode(text))
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        mended = _repaired(text, is_cut=is_cut)
-        if mended is not None:
-            return mended
+        repaired = _repaired(text, is_cut=is_cut)
+        if repaired is not None:
+            return repaired
         raise ToolError(
             f"The arguments are not a JSON object: {error}.",
             fix="Write them again as one JSON object, all of it.",

@@ -113,7 +113,7 @@ class _StepRequest:
             max_output_tokens=min(self._request.max_output_tokens or _MAX_TOKENS, _MAX_TOKENS),
             json_schema=small_step.schema(self._tools if tools is None else tools),
         )
-        reply = self._inner.ask(request, self._stop, listener.hear)
+        reply = self._inner.ask(request, self._stop, listener.receive)
         self._usage = Usage(*(a + b for a, b in zip(self._usage, reply.usage, strict=True)))
         return small_step.read(reply.text), listener
 
@@ -138,7 +138,7 @@ class _StepRequest:
 
 
 _FILE_NAME = re.compile(r"[\w/-]*\w\.[a-z]\w{0,4}\b", re.IGNORECASE)
-_ASKING = re.compile(
+_QUESTION_START = re.compile(
     r"\W*(?:please\s+)?(?:what|which|who|where|when|why|how|show|tell|read|list|find|count|search|"
     r"summari[sz]e|explain|describe)\b|.*\?\s*$",
     re.IGNORECASE | re.DOTALL,
@@ -163,7 +163,7 @@ def _file_named(text: str) -> str:
 
 def _is_question(text: str) -> bool:
     """Tell whether a text asks for information and for no changes."""
-    return bool(_ASKING.match(text)) and not _CHANGING.search(text)
+    return bool(_QUESTION_START.match(text)) and not _CHANGING.search(text)
 
 
 def _read_only(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:

@@ -120,7 +120,7 @@ class Listener:
         self.text = ""
         """What was written of the reply's text."""
 
-    def hear(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         if isinstance(event, Retrying | FellBack):
             self._begin()
         if not isinstance(event, TextDelta):

@@ -37,7 +37,7 @@ class Request(TypedDict):
 
 
 class Omissions(TypedDict):
-    """What the hits do not tell."""
+    """Facts that the hits do not show."""
 
     regex_error: str
     secret_files: int

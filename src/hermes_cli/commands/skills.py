@@ -33,16 +33,16 @@ def command() -> None:
 @pass_app
 def show_all(app: App) -> None:
     """List all skills, and say what is wrong with broken ones."""
-    shelf = skills.load_all(app.home)
-    rows = list(_rows(shelf))
+    skill_set = skills.load_all(app.home)
+    rows = list(_rows(skill_set))
     if app.as_json:
-        broken = [{"message": error.message, "fix": error.fix} for error in shelf.broken]
+        broken = [{"message": error.message, "fix": error.fix} for error in skill_set.broken]
         app.emit({"skills": [row._asdict() for row in rows], "broken": broken})
         return
     cells = ((f"/{row.name}", row.state, row.description) for row in rows)
     nothing = "No skills yet. Create one with: hermes skills new NAME"
     app.say(table.render(("Skill", "State", "Description"), cells) if rows else nothing)
-    for text in problems(shelf):
+    for text in problems(skill_set):
         app.say(f"\n{text}")
 
 
@@ -79,10 +79,10 @@ def new(app: App, name: str) -> None:
     app.say(f"Wrote {path}\n\n  describe it   edit that file\n  use it        /{slug} TEXT")
 
 
-def problems(shelf: SkillSet) -> Iterator[str]:
+def problems(skill_set: SkillSet) -> Iterator[str]:
     """Describe problems with skills, and what to do."""
-    yield from map(str, shelf.broken)
-    for row in _rows(shelf):
+    yield from map(str, skill_set.broken)
+    for row in _rows(skill_set):
         if row.state == "shadowed":
             yield (
                 f"The skill {row.path} is shadowed by the built-in command /{row.name}."
@@ -90,8 +90,8 @@ def problems(shelf: SkillSet) -> Iterator[str]:
             )
 
 
-def _rows(shelf: SkillSet) -> Iterator[Row]:
+def _rows(skill_set: SkillSet) -> Iterator[Row]:
     built_in = slash_commands.names()
-    for skill in shelf.skills.values():
+    for skill in skill_set.skills.values():
         state = "shadowed" if skill.name in built_in else "on"
         yield Row(skill.name, state, skill.description, str(skill.path))

@@ -95,7 +95,7 @@ class Fetch(Vertical):
         self._turn_view = turn_view
         self._is_agreed = tabs.pulls
         self._is_declined = False
-        self._journey: DownloadProgress | None = None
+        self._download: DownloadProgress | None = None
 
     @property
     def card(self) -> Card | None:
@@ -104,7 +104,7 @@ class Fetch(Vertical):
 
     @property
     def is_running(self) -> bool:
-        return self._journey is not None
+        return self._download is not None
 
     async def consider(self, *, again: bool = False) -> None:
         """Offer what can be fetched now; `again`: also when it was declined before."""
@@ -147,7 +147,7 @@ class Fetch(Vertical):
     @work(exclusive=True)
     async def _run(self, offer: results.Offer) -> None:
         """Fetch it; after a crash of the server the download starts again by itself."""
-        self._is_agreed, self._journey = True, DownloadProgress(offer, time.monotonic())
+        self._is_agreed, self._download = True, DownloadProgress(offer, time.monotonic())
         tab = self._tab = self._tabs.current
         await self.mount(Static("", classes="bar", markup=False))
         self._show()
@@ -165,22 +165,22 @@ class Fetch(Vertical):
                 await tab.add_error(error)
                 await self._ask(offer)
         finally:
-            self._journey = None
+            self._download = None
             await self.query(".bar").remove()
 
     def progress(self, event: Progress) -> None:
         """The server tells how far it is."""
-        if self._journey is None:
+        if self._download is None:
             return
         if event.total:
-            self._journey.update(event, time.monotonic())
+            self._download.update(event, time.monotonic())
             self._show()
         else:
             self._turn_view.post_message(TurnView.NoteRequested(self._tab, Note(event.text)))
 
     def _show(self) -> None:
-        if self._journey is not None:
-            lines = self._journey.lines(time.monotonic())
+        if self._download is not None:
+            lines = self._download.lines(time.monotonic())
             meanwhile = Content.styled(_MEANWHILE, "dim")
             self.query_one(".bar", Static).update(Content("\n").join([lines, meanwhile]))
 

@@ -195,8 +195,8 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
     """The slash commands, for completion and help."""
     del rid, params
     rt.assembly()
-    shelf = skills.load_all(rt.home)
-    categories = _categories(shelf)
+    skill_set = skills.load_all(rt.home)
+    categories = _categories(skill_set)
     named = {
         category: [[f"/{name}", description] for name, description, _ in found]
         for category, found in categories.items()
@@ -213,14 +213,14 @@ def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
         "canon": canon,
         "categories": [{"name": name, "pairs": pairs} for name, pairs in named.items() if pairs],
         "skill_count": len(categories["Skills"]),
-        "warning": "\n".join(map(str, shelf.broken)),
+        "warning": "\n".join(map(str, skill_set.broken)),
     }
 
 
-def _categories(shelf: SkillSet) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
+def _categories(skill_set: SkillSet) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
     ours = [(command.name, command.help, tuple(command.aliases)) for command in COMMANDS]
     theirs = [(c.name, c.description, ()) for c in plugins.commands("rpc").values()]
-    instructions = [(skill.name, skill.description, ()) for skill in usable(shelf.skills)]
+    instructions = [(skill.name, skill.description, ()) for skill in usable(skill_set.skills)]
     return {"Hermes": ours, "Plugins": theirs, "Skills": instructions}
 
 

@@ -75,9 +75,11 @@ class Output(TypedDict):
 def reload_skills(rt: Runtime, rid: Rid, params: Nothing) -> Output:
     """Report the skills that can be used now, and what is wrong with others."""
     del rid, params
-    shelf = skills.load_all(rt.home)
-    names = [f"  /{skill.name}" for skill in usable(shelf.skills)]
-    return {"output": "\n".join([counted(len(names), "skill"), *names, *map(str, shelf.broken)])}
+    skill_set = skills.load_all(rt.home)
+    names = [f"  /{skill.name}" for skill in usable(skill_set.skills)]
+    return {
+        "output": "\n".join([counted(len(names), "skill"), *names, *map(str, skill_set.broken)])
+    }
 
 
 class Plugin(TypedDict):

@@ -117,7 +117,7 @@ class Poller:
     async def _fetch(self, timeout_s: int) -> list[Raw]:
         """Fetch new updates; none when we are stopped, or when the machine slept during the poll."""
         poll = asyncio.create_task(self._wire.updates(self.offset, timeout_s))
-        others = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(_woken())]
+        others = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(_wait_for_wake())]
         try:
             await asyncio.wait([poll, *others], return_when=asyncio.FIRST_COMPLETED)
             return poll.result() if poll.done() else []
@@ -207,7 +207,7 @@ def _refusal(error: TelegramError, failures: int) -> PlatformError | None:
     return connection_error(error) if is_final else None
 
 
-async def _woken() -> None:
+async def _wait_for_wake() -> None:
     """Return when the machine has slept: its clock went on while we did not."""
     while True:
         before = clock.now()

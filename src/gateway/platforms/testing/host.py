@@ -197,10 +197,10 @@ class Host:
             self.stop()
         finally:
             self._background.stop()
-            self._bury()
+            self._reap()
             self._folder.cleanup()
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Let those that were killed give back what the system would have taken from a process."""
         for background, adapter in self._killed:
             background.start()

@@ -93,12 +93,12 @@ class Engine:
             if is_over():
                 return
 
-            def hear(chunk: Chunk) -> bool:
+            def receive(chunk: Chunk) -> bool:
                 tell(chunk)
                 return is_over()
 
             streaming = {**body, "stream": True, "return_progress": True}
-            server.handle_chat_completions(streaming, hear)
+            server.handle_chat_completions(streaming, receive)
 
         self._run(job, stop, report, take)
 
