@@ -158,10 +158,10 @@ class Title(WireStruct, frozen=True):
 
 
 class Changed(WireStruct, frozen=True):
-    """The session does not show any more what there is: `undo` (something was taken back), `compress`
-    (it was shortened, or that was undone), `expand` (messages were brought back), `open` (it is in
-    another conversation now), `elsewhere` (another process has answered in it). `session.activate`
-    tells what there is. The client that did it is not told."""
+    """What clients show of the session is out of date: after `undo`, `compress` (also undone), `expand`
+    (compacted messages are back), `open` (it is in another conversation now) or `elsewhere` (another
+    process has answered). `session.activate` returns the current state. The client that made the change
+    gets no event."""
 
     reason: str = ""
     stored_session_id: str = ""

@@ -20,7 +20,7 @@ def test_an_owner_hears_once_of_somebody_who_wants_to_be_let_in(world: World) ->
     with Inside(world) as inside:
         _choose_home(world)
         world.platform.say("s", "hello", user="stranger")
-        code = world.wait_for_text("s", "Your code is").text
+        code = world.wait_for_text("s", "Your pairing code is").text
         told = world.wait_for_text("home", "got a pairing code").text
         assert "stranger" in told
         assert "on loopback" in told
@@ -51,7 +51,7 @@ def test_the_name_of_a_stranger_is_shown_as_a_name_and_no_more(world: World) -> 
 def test_without_a_home_nobody_is_told(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("s", "hello", user="stranger")
-        world.wait_for_text("s", "Your code is")
+        world.wait_for_text("s", "Your pairing code is")
         assert inside.services.admin_chats.send("Tea is ready.", "tea") == 0
 
 

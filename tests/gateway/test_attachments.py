@@ -249,7 +249,7 @@ def test_a_file_of_somebody_who_may_speak_is_kept(world: World):
 def test_a_file_of_a_stranger_is_not_kept(world: World):
     with Inside(world):
         world.platform.say("s", "look", user="stranger", files=[("a.txt", b"words")])
-        world.wait_for_text("s", "Your code is")
+        world.wait_for_text("s", "Your pairing code is")
         assert _kept(world) == []
 
 

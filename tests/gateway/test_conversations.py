@@ -211,7 +211,7 @@ def test_a_chat_goes_on_whatever_another_surface_did_to_its_conversation(
 def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("s", "let me in", user="stranger")
-        code = world.wait_for_text("s", "Your code is").text.split("code is ")[1][:8]
+        code = world.wait_for_text("s", "Your pairing code is").text.split("code is ")[1][:8]
         assert world.model.model_requests == []
         world.platform.say("a", f"/pair {code} guest")
         world.wait_for_text("a", "guest")
@@ -233,7 +233,7 @@ def test_a_stranger_whose_code_a_platform_fails_to_show_may_ask_again(
             world.platform.say("s", "let me in", user="stranger")
             world.platform.wait_until(lambda: not world.platform.unacknowledged())
         world.platform.say("s", "please", user="stranger")
-        world.wait_for_text("s", "Your code is")
+        world.wait_for_text("s", "Your pairing code is")
         assert len(world.replies("s")) == 1
 
 

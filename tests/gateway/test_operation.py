@@ -574,7 +574,7 @@ def test_a_stranger_is_let_in_from_the_command_line_and_told_so(world: World) ->
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("s", "let me in", user="stranger")
-        code = world.wait_for_text("s", "Your code is").text.split("code is ")[1][:8]
+        code = world.wait_for_text("s", "Your pairing code is").text.split("code is ")[1][:8]
         wrong = _hermes(world, "pair", "ABCDEFGH")
         assert wrong.returncode == 2
         assert "hermes gateway people" in wrong.stderr
