@@ -158,10 +158,10 @@ class Title(WireStruct, frozen=True):
 
 
 class Changed(WireStruct, frozen=True):
-    """What clients show of the session is out of date: after `undo`, `compress` (also undone), `expand`
-    (compacted messages are back), `open` (it is in another conversation now) or `elsewhere` (another
-    process has answered). `session.activate` returns the current state. The client that made the change
-    gets no event."""
+    """Report that clients show an outdated state of the session: after `undo`, `compress` (also
+    undone), `expand` (compacted messages are back), `open` (it is in another conversation now) or
+    `elsewhere` (another process has answered). `session.activate` returns the current state. The
+    client that made the change gets no event."""
 
     reason: str = ""
     stored_session_id: str = ""

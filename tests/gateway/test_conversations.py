@@ -215,7 +215,7 @@ def test_strangers_get_a_code_and_nothing_else(world: World) -> None:
         assert world.model.model_requests == []
         world.platform.say("a", f"/pair {code} guest")
         world.wait_for_text("a", "guest")
-        world.wait_for_text("s", "You are in")
+        world.wait_for_text("s", "You have access now")
         world.platform.say("s", "hello again", user="stranger")
         world.wait_for_text("s", "You said: hello again")
         assert [p.role for p in inside.store.read(people.list_all)] == ["guest"]

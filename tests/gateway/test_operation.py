@@ -579,7 +579,7 @@ def test_a_stranger_is_let_in_from_the_command_line_and_told_so(world: World) ->
         assert wrong.returncode == 2
         assert "hermes gateway people" in wrong.stderr
         assert "is now a member" in _hermes(world, "pair", code.lower()).stdout
-        world.wait_for_text("s", "You are in")
+        world.wait_for_text("s", "You have access now")
         assert "stranger" in _hermes(world, "people").stdout
         assert _hermes(world, "forget", "loopback", "stranger").returncode == 0
         world.platform.say("s", "still there?", user="stranger")
