@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 def test_a_message_is_answered_and_the_conversation_ends_with_exit(world: World) -> None:
     world.server.add("Some **bold** words.")
     with world.chat() as chat:
-        assert "Model: scripted (OPENAI_BASE_URL is set" in chat.wait_for_prompt()
+        assert "Model: local/scripted (OPENAI_BASE_URL is set" in chat.wait_for_prompt()
         chat.type("hello" + ENTER)
         chat.wait_for("Some **bold** words.")
         chat.wait_for("tokens in")
@@ -294,7 +294,7 @@ def test_a_question_that_is_answered_elsewhere_closes(world: World) -> None:
         with world.store() as store:
             (question,) = store.read(questions.pending)
             store.write(questions.answer, question["id"], "once", by="elsewhere")
-        chat.wait_for("settled elsewhere")
+        chat.wait_for("answered elsewhere")
         chat.wait_for("Gone.")
         chat.wait_for_prompt()
     assert not protected.exists()
