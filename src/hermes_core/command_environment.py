@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from hermes_core.own_commands import MARKER
 from hermes_core.secrets import holds_secret
 
-_ALLOWED = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM",
-    "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CI", "TMPDIR", "TMP", "TEMP", "XDG_*", "HOSTNAME",
+_NAMES = frozenset((
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM",
+    "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CI", "TMPDIR", "TMP", "TEMP", "HOSTNAME",
     "EDITOR", "VISUAL", "PAGER", "HERMES_HOME",
     # the network
-    "*_PROXY", "*_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL",
     "UV_INDEX_URL", "UV_DEFAULT_INDEX", "NPM_CONFIG_REGISTRY", "GOPROXY", "GOPRIVATE", "GONOSUMDB",
     # toolchains
@@ -23,23 +23,25 @@ _ALLOWED = (
     "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "RUSTFLAGS", "NVM_DIR", "NVM_BIN", "NODE_PATH", "NODE_ENV",
     "NODE_OPTIONS", "VOLTA_HOME", "PNPM_HOME", "BUN_INSTALL", "DENO_DIR", "FNM_DIR", "COREPACK_HOME",
     "GEM_HOME", "GEM_PATH", "RBENV_ROOT", "BUNDLE_PATH", "DOTNET_ROOT", "ASDF_DIR", "ASDF_DATA_DIR",
-    "MISE_DATA_DIR", "HOMEBREW_*", "NIX_PATH", "NIX_PROFILES", "NIX_SSL_CERT_FILE", "LOCALE_ARCHIVE",
+    "MISE_DATA_DIR", "NIX_PATH", "NIX_PROFILES", "NIX_SSL_CERT_FILE", "LOCALE_ARCHIVE",
     "LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "MANPATH", "CC", "CXX", "CFLAGS",
     "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MAKEFLAGS", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
     "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL",
-)  # fmt: skip
+))  # fmt: skip
+_BEGINNINGS = ("LC_", "XDG_", "HOMEBREW_")
+_ENDINGS = ("_PROXY", "_proxy")
 
 
 def of_commands(environment: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
     """Return what commands get of an environment; `more` are names that a person allows besides."""
-    kept = {
+    patterns = tuple(more)
+    return {
         name: value
         for name, value in environment.items()
-        if _is_among(name, _ALLOWED) and not holds_secret(name, value)
-    }
-    kept |= {name: value for name, value in environment.items() if _is_among(name, more)}
-    return {**kept, MARKER: "1"}
+        if (_is_allowed(name) and not holds_secret(name, value))
+        or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    } | {MARKER: "1"}
 
 
-def _is_among(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+def _is_allowed(name: str) -> bool:
+    return name in _NAMES or name.startswith(_BEGINNINGS) or name.endswith(_ENDINGS)
