@@ -361,6 +361,7 @@ def _search(surface: Surface, **args: Any) -> str:
         permit=Permit._for_tests(),
         progress=lambda _text: None,
         ask_user=lambda question, choices: f"{question} {choices}",
+        ask_host=lambda _host: None,
         run_tool=lambda name, arguments: Result(f"{name} {arguments}"),
         delegate=lambda task, context: Result(f"{task} {context}"),
     )
