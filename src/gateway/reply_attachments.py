@@ -15,14 +15,13 @@ from gateway.source import SessionSource
 from gateway.workspaces import Workspaces
 from hermes_agent.approval.danger import Danger, places
 from hermes_agent.permissions import Permissions
+from hermes_agent.tools import read_file
 from hermes_agent.tools.base import Args, Tool, ToolContext
 from hermes_core import markdown
 from hermes_core.paths import Home
 
 MARK = "MEDIA:"
 """Prefix of a line that names a file."""
-_READING = "read_file"
-"""The tool that a person needs to get files."""
 MAX_FILES = 10
 MANNER = (
     "To send the user a file of the workspace, put a line MEDIA:/absolute/path, alone, into your final"
@@ -138,7 +137,7 @@ SEND_FILE = Tool(
 
 def may_send(permissions: Permissions) -> bool:
     """Return whether files of the machine may be sent to a person."""
-    return permissions.tools is None or _READING in permissions.tools
+    return permissions.tools is None or read_file.TOOL.name in permissions.tools
 
 
 def without(text: str) -> str:

@@ -32,7 +32,7 @@ def entries_of(opened: results.Opened) -> list[Entry]:
 
 def news(info: results.Info) -> list[Note]:
     """Return notes about the set-up: how to get a better model, and warnings."""
-    notes = [Note(_STEP_UP)] if info.provider == "embedded" else []
+    notes = [Note(_STEP_UP)] if info.advice else []
     notes += [Note(text, "warning") for text in (info.config_warning, info.install_warning) if text]
     if info.credential_warning and not info.offer.name:
         notes.append(Note(info.credential_warning, "error"))

@@ -96,13 +96,13 @@ def _outline(rt: Runtime, session: LiveSession) -> Info:
 
 
 def _advice(facts: Any) -> str | None:  # noqa: ANN401 -- see _facts
-    """Return how the embedded model is used best."""
+    """Return how a model that runs in this process is used best."""
     if facts is None:
         return None
     with loading:
-        from hermes_agent.models import embedded, providers  # noqa: PLC0415 -- loaded with the agent
+        from hermes_agent.models import providers  # noqa: PLC0415 -- loaded with the agent
 
-    return embedded.advice() if facts.provider == providers.EMBEDDED else None
+    return providers.OURS.get(facts.provider).advice() or None
 
 
 def _offer(rt: Runtime, session: LiveSession) -> Offer:

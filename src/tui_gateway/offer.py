@@ -19,7 +19,7 @@ def find(rt: Runtime, live: SessionState) -> Offer:
     """Return the model that can be fetched for a session without one; without a name none helps."""
     if not isinstance(live.error, ModelMissingError):
         return Offer()
-    if not rt.assembly().registry(live.model_name).discovery.is_embedded_next:
+    if not rt.assembly().registry(live.model_name).discovery.is_download_next:
         return Offer()
     choice = pull.choose(rt.home)
     entry = catalog.get(choice.name)

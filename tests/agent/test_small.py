@@ -208,6 +208,19 @@ def test_a_question_is_answered_without_tools_that_change_files(text: str, may_w
     assert "- write_file(" in asked.requests[0].system
 
 
+def test_a_tool_brings_its_advice_and_examples_where_there_is_room() -> None:
+    counting = tool("count", "what")._replace(
+        advice="To count, use count.", examples="User: How many?"
+    )
+    shown = small_prompt.head("", [*TOOLS, counting])
+    assert "To count, use count.\n" in shown
+    assert "\nExamples:\nUser: How many?" in shown
+    long = counting._replace(examples="User: How many?\n" * 200)
+    shown = small_prompt.head("", [*TOOLS, long])
+    assert "To count, use count.\n" in shown and "Examples:" not in shown
+    assert "Examples:" not in small_prompt.head("", TOOLS)
+
+
 def test_at_most_eight_tools_are_offered() -> None:
     asked = Asked([reply("ok")], tools=[tool(f"t{n}", "x") for n in range(12)])
     assert len(asked.names_allowed()) == 9

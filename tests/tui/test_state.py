@@ -234,7 +234,7 @@ def test_a_call_that_runs_is_shown_with_what_it_has_shown() -> None:
 
 
 def test_the_embedded_model_comes_with_a_line_on_better_ones() -> None:
-    [note] = opening_view.news(results.Info(provider="embedded"))
+    [note] = opening_view.news(results.Info(advice="It is small."))
     assert "OPENAI_API_KEY" in note.text
     assert width(note.text) <= 76, "it is to be one line of a terminal with 80 columns"
 

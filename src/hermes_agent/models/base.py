@@ -12,6 +12,7 @@ import msgspec
 
 from hermes_agent.turn.events import Sink
 from hermes_agent.turn.stop import Stop
+from hermes_core.paths import Home
 from hermes_core.types import ToolCall
 
 Finish = Literal["stop", "tool_calls", "length", "refusal"]
@@ -29,6 +30,10 @@ class ToolSpec(NamedTuple):
     """JSON schema of the arguments."""
     writes: bool = False
     """Whether it changes files."""
+    advice: str = ""
+    """Advice on its use, for a small model."""
+    examples: str = ""
+    """Example exchanges, for a small model."""
 
 
 class Request(NamedTuple):
@@ -112,4 +117,20 @@ class Model(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+        ...
+
+
+class InProcess(Protocol):
+    """A module whose models run in this process."""
+
+    def installed(self, home: Home) -> list[str]:
+        """Return the models that can be used now, the preferred one first."""
+        ...
+
+    def open_model(self, home: Home, name: str, window: int) -> Model:
+        """Open a model; a window of 0 leaves its size to the model. Raises ModelMissingError."""
+        ...
+
+    def advice(self) -> str:
+        """Return what its models are good for, and how to get a better one."""
         ...

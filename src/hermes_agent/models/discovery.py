@@ -1,7 +1,7 @@
 """Find the models that can be asked from this machine, and choose one.
 
 In this order: what the settings name; a key or an address in the environment; a local server on its
-usual port; the embedded model. Servers are asked only when nothing before them decided.
+usual port; a model that runs in this process. Servers are asked only when nothing before them decided.
 """
 
 import re
@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hermes_agent.models.providers import (
-    EMBEDDED,
-    LOCAL,
-    OURS,
-    PLUGIN,
-    Credentials,
-    Provider,
-    Providers,
-)
+from hermes_agent.models.providers import LOCAL, OURS, PLUGIN, Credentials, Provider, Providers
 from hermes_core.errors import ModelError, ModelMissingError
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings
@@ -93,10 +85,11 @@ class Discovery:
         raise ModelMissingError("There is no model.", fix=f"{pull} {self.providers.step_up()}")
 
     @property
-    def is_embedded_next(self) -> bool:
-        """Tell whether the embedded model would answer if it were here."""
+    def is_download_next(self) -> bool:
+        """Tell whether a downloaded model would answer if there were one."""
         settings = self._settings
-        if EMBEDDED in (settings.name, settings.provider):
+        in_process = {provider.name for provider in self.providers.in_process}
+        if not in_process.isdisjoint((settings.name, settings.provider)):
             return True
         return not (settings.name or settings.provider or settings.base_url or self._credentials)
 
@@ -117,8 +110,8 @@ class Discovery:
         provider, name = self._provider_of(name, provider, base_url)
         if provider == PLUGIN:
             return Finding(PLUGIN, name, "the settings name it")
-        if provider == EMBEDDED:
-            return self._named_embedded(name)
+        if self.providers.get(provider).is_in_process:
+            return self._named_in_process(provider, name)
         if provider == LOCAL:
             return self._labelled(name, base_url) if is_label else self._named_local(name, base_url)
         return self._named_service(provider, name, base_url)
@@ -129,10 +122,7 @@ class Discovery:
         return [
             *hosted,
             lambda: self.local,
-            lambda: [
-                Finding(EMBEDDED, name, "it is downloaded", others=self._embedded[1:])
-                for name in self._embedded[:1]
-            ],
+            self._in_process,
         ]
 
     def _at_own_address(self) -> list[Finding]:
@@ -147,7 +137,7 @@ class Discovery:
         key_name = self._key_at(settings.base_url, provider)
         key = key_of(key_name, settings, self._credentials)
         names = _names_at(settings.base_url, key, _LIST_TIMEOUT_S)
-        if own := _strip_provider(provider, settings.name):
+        if own := self.providers.strip(provider, settings.name):
             names = [own, *(name for name in names if name != own)]
         reason = "model.base_url is set"
         return [
@@ -182,32 +172,40 @@ class Discovery:
             thread.join(max(end - time.monotonic(), 0))
         return [answers[port] for port in self._ports if port in answers]
 
-    @cached_property
-    def _embedded(self) -> list[str]:
-        if not self._home.models.is_dir():
-            return []
-        from hermes_agent.models.embedded import model_files  # noqa: PLC0415 -- hashing and more, rarely needed
+    def _in_process(self) -> list[Finding]:
+        return [
+            Finding(provider, names[0], "it is downloaded", others=names[1:])
+            for provider, names in self._installed.items()
+            if names
+        ]
 
-        return model_files.installed(self._home)
+    @cached_property
+    def _installed(self) -> Mapping[str, list[str]]:
+        """The downloaded models of each provider whose models run in this process."""
+        return {
+            provider.name: provider.load_models().installed(self._home)
+            for provider in self.providers.in_process
+        }
 
     def _provider_of(self, name: str, provider: str, base_url: str) -> tuple[str, str]:
         """Return who serves a name, and what it is called there."""
         if provider:
-            return provider, _strip_provider(provider, name)
+            return provider, self.providers.strip(provider, name)
         if name in self._plugins:
             return PLUGIN, name
-        if name == EMBEDDED or name in self._embedded:
-            return EMBEDDED, "" if name == EMBEDDED else name
+        for in_process, names in self._installed.items():
+            if name == in_process or name in names:
+                return in_process, "" if name == in_process else name
         head = name.partition("/")[0]
         if base_url and self.providers.get(head).adapter == "openai":
             host = self.providers.at(base_url)
-            return host, _strip_provider(host, _strip_provider(LOCAL, name))
+            return host, self.providers.strip(host, name.removeprefix(f"{LOCAL}/"))
         if head in self.providers:
             if router := self._router_for(head):
                 return router, name
-            return head, _strip_provider(head, name)
+            return head, self.providers.strip(head, name)
         if head == self._standard_host:
-            return self.providers.standard.name, _strip_provider(head, name)
+            return self.providers.standard.name, self.providers.strip(head, name)
         return self._guessed(name), name
 
     @property
@@ -247,18 +245,19 @@ class Discovery:
             return standard.name
         return (self._router if "/" in name else "") or LOCAL
 
-    def _named_embedded(self, name: str) -> Finding:
-        if not self._embedded:
+    def _named_in_process(self, provider: str, name: str) -> Finding:
+        installed = self._installed[provider]
+        if not installed:
             raise ModelMissingError(
-                "The embedded model is not downloaded yet.",
+                f"The {provider} model is not downloaded yet.",
                 fix=f"Download it with `hermes model pull`. {self.providers.step_up()}",
             )
-        if name and name not in self._embedded:
+        if name and name not in installed:
             raise ModelMissingError(
-                f"There is no embedded model {name}.",
-                fix=f"Use one of: {', '.join(self._embedded)}. `hermes model pull` fetches others.",
+                f"There is no {provider} model {name}.",
+                fix=f"Use one of: {', '.join(installed)}. `hermes model pull` fetches others.",
             )
-        return Finding(EMBEDDED, name or self._embedded[0], "the settings name it")
+        return Finding(provider, name or installed[0], "the settings name it")
 
     def _labelled(self, name: str, base_url: str) -> Finding:
         """List models as `local/name`: at a configured address, or on a usual port."""
@@ -363,7 +362,7 @@ def own_provider(settings: ModelSettings, providers: Providers = OURS) -> str:
 def is_own(settings: ModelSettings, name: str, providers: Providers = OURS) -> bool:
     """Tell whether a name is that of the settings' own model, or its label."""
     provider = own_provider(settings, providers)
-    return bool(provider) and _strip_provider(provider, name) == _strip_provider(
+    return bool(provider) and providers.strip(provider, name) == providers.strip(
         provider, settings.name
     )
 
@@ -391,8 +390,3 @@ def _names_at(base_url: str, key: str, probe_timeout_s: float) -> list[str]:
         return []
     finally:
         server.close()
-
-
-def _strip_provider(provider: str, name: str) -> str:
-    """Strip the provider from a name; `openrouter/auto` is a name of its own."""
-    return name if name == "openrouter/auto" else name.removeprefix(f"{provider}/")

@@ -5,15 +5,20 @@ A further provider that speaks OpenAI's format is one row here, or one call in a
     ctx.provider("acme", base_url="https://api.acme.example/v1", key_variable="ACME_API_KEY")
 """
 
+import importlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from hermes_core import config
 from hermes_core.errors import PluginError
+from hermes_core.loading import loading
+
+if TYPE_CHECKING:
+    from hermes_agent.models.base import InProcess
 
 Credentials = Mapping[str, str]
 """The keys and addresses of providers, by the names of their variables."""
@@ -23,6 +28,9 @@ ADAPTERS: Mapping[str, str] = {
     "anthropic": "hermes_agent.models.anthropic:Anthropic",
 }
 """The class for each wire format, as module:class; it is loaded when it is used."""
+
+IN_PROCESS: Mapping[str, str] = {"embedded": "hermes_agent.models.embedded"}
+"""The module for each adapter whose models run in this process; it is loaded when it is used."""
 
 
 class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,8 +91,23 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The provider as the subject of a sentence."""
         return "The local server" if self.name == LOCAL else self.name
 
+    @property
+    def is_in_process(self) -> bool:
+        """Tell whether its models run in this process."""
+        return self.adapter in IN_PROCESS
 
-LOCAL, EMBEDDED, PLUGIN = "local", "embedded", "plugin"
+    def load_models(self) -> "InProcess":
+        """Load the module whose models run in this process."""
+        with loading:
+            models: Any = importlib.import_module(IN_PROCESS[self.adapter])
+        return models
+
+    def advice(self) -> str:
+        """Return what its models are good for, if they run in this process."""
+        return self.load_models().advice() if self.is_in_process else ""
+
+
+LOCAL, PLUGIN = "local", "plugin"
 
 BUILT_IN = (
     Provider(
@@ -116,7 +139,7 @@ BUILT_IN = (
         is_router=True,
     ),
     Provider(LOCAL, is_local=True),
-    Provider(EMBEDDED, adapter="embedded", lists_facts=False, is_local=True),
+    Provider("embedded", adapter="embedded", lists_facts=False, is_local=True),
     Provider(PLUGIN, adapter="plugin", lists_facts=False),
 )
 """In the order in which their keys are looked for."""
@@ -144,6 +167,11 @@ class Providers:
         return [provider for provider in self if provider.base_url]
 
     @property
+    def in_process(self) -> list[Provider]:
+        """The providers whose models run in this process."""
+        return [provider for provider in self if provider.is_in_process]
+
+    @property
     def standard(self) -> Provider:
         """The provider whose variables serve for any server."""
         return next(provider for provider in self if provider.is_standard)
@@ -156,6 +184,11 @@ class Providers:
             return LOCAL
         hosts = {urlsplit(provider.base_url).hostname: provider.name for provider in self.hosted}
         return hosts.get(host, host)
+
+    def strip(self, provider: str, name: str) -> str:
+        """Strip a provider from the name of a model; the name of its default model stays as it is."""
+        is_default = name == self.get(provider).default_model
+        return name if is_default else name.removeprefix(f"{provider}/")
 
     def variables(self) -> list[str]:
         """Return the environment variables of all providers."""

@@ -21,7 +21,14 @@ from hermes_agent.models.discovery import (
 )
 from hermes_agent.models.fallback import FallbackModel
 from hermes_agent.models.model_facts import ServerFacts
-from hermes_agent.models.providers import ADAPTERS, EMBEDDED, OURS, Credentials, Provider, Providers
+from hermes_agent.models.providers import (
+    ADAPTERS,
+    BUILT_IN,
+    OURS,
+    Credentials,
+    Provider,
+    Providers,
+)
 from hermes_agent.models.retry import RetryingModel
 from hermes_agent.turn.events import Sink
 from hermes_agent.turn.stop import Stop
@@ -49,7 +56,7 @@ Value = TypeVar("Value")
 
 def names() -> frozenset[str]:
     """Return the names that plugins may not give their models."""
-    return frozenset({EMBEDDED})
+    return frozenset(provider.name for provider in BUILT_IN if provider.is_in_process)
 
 
 class Registry:
@@ -100,8 +107,9 @@ class Registry:
         provider = self.provider(finding)
         if provider.adapter == "plugin":
             return RetryingModel(self._from_plugin(finding.model), retries=self._settings.retries)
-        if provider.adapter == "embedded":
-            model = self._embedded(finding)
+        if provider.is_in_process:
+            window = self._settings.context_window
+            model = provider.load_models().open_model(self._home, finding.model, window)
         else:
             model = self._remote(finding, provider)
         return _small(model) if model.facts.is_small else model
@@ -149,11 +157,6 @@ class Registry:
             timeout_s=self._settings.timeout_s,
         )
         return RetryingModel(model, retries=self._settings.retries)
-
-    def _embedded(self, finding: Finding) -> Model:
-        from hermes_agent.models.embedded.model import open_model  # noqa: PLC0415 -- brings the engine
-
-        return open_model(self._home, finding.model, self._settings.context_window)
 
     def _from_plugin(self, name: str) -> Model:
         try:

@@ -26,27 +26,6 @@ General knowledge needs no tool: reply at once.
 Change a file only when asked to, and read it before.
 When a step fails, try another way. When a result answers the request, reply with the answer."""
 
-_TERMINAL_ADVICE = """\
-To list, count, copy, move, delete, append, replace everywhere, use terminal: ls, wc -l, grep -c, cp, \
-mv, rm, echo >>, sed -i."""
-
-_EXAMPLES = """\
-Examples:
-User: Who wrote Hamlet?
-{"name": "reply", "arguments": {"text": "William Shakespeare."}}
-User: How many words has memo.txt, and what does it say?
-{"name": "terminal", "arguments": {"command": "wc -w memo.txt"}}
-Result of terminal: 5 memo.txt
-{"name": "read_file", "arguments": {"path": "memo.txt"}}
-Result of read_file: The office moves to Oslo.
-{"name": "reply", "arguments": {"text": "It has 5 words: the office moves to Oslo."}}
-User: Put logo.png into images.
-{"name": "terminal", "arguments": {"command": "mv logo.png images/"}}
-Result of terminal: mv: images/: Not a directory
-{"name": "terminal", "arguments": {"command": "mkdir -p images && mv logo.png images/"}}
-Result of terminal: (no output)
-{"name": "reply", "arguments": {"text": "I made images and moved logo.png there."}}"""
-
 
 def head(system: str, tools: Sequence[ToolSpec]) -> str:
     """The beginning of every prompt.
@@ -55,14 +34,11 @@ def head(system: str, tools: Sequence[ToolSpec]) -> str:
     be used everywhere. Where tools need many words, the examples give way.
     """
     lines = [f"- {_signature(tool)}: {truncate(tool.description, _MAX_LINE)}" for tool in tools]
-    has_terminal = any(tool.name == "terminal" for tool in tools)
-    parts = [
-        _OPENING,
-        *lines[:MAX_SMALL_TOOLS],
-        _ENDING,
-        *([_TERMINAL_ADVICE] if has_terminal else ()),
-    ]
-    fixed = "\n".join([*parts, _ADVICE, *([_EXAMPLES] if has_terminal else ())])
+    advice = [tool.advice for tool in tools if tool.advice]
+    examples = [tool.examples for tool in tools if tool.examples]
+    parts = [_OPENING, *lines[:MAX_SMALL_TOOLS], _ENDING, *advice]
+    example_lines = ["Examples:", *examples] if examples else []
+    fixed = "\n".join([*parts, _ADVICE, *example_lines])
     if len(fixed) + min(len(system), _MIN_SYSTEM) > MAX_HEAD:
         fixed = "\n".join([*parts, _ADVICE])
     return f"{fixed}\n\n{truncate(system, max(MAX_HEAD - len(fixed) - 2, 0))}"

@@ -150,6 +150,10 @@ class Tool(msgspec.Struct, frozen=True):
     """The arguments that a small model gives; None: it is not offered this tool."""
     one_line: str = ""
     """For small models: at most a line. Empty: the first sentence of the description."""
+    small_advice: str = ""
+    """Advice on its use, for small models."""
+    small_examples: str = ""
+    """Example exchanges, for small models; left out where there is no room."""
 
     @property
     def spec(self) -> ToolSpec:

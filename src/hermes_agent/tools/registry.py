@@ -160,7 +160,7 @@ def _one_line(tool: Tool) -> ToolSpec:
     described = {name: _undescribed(properties[name]) for name in names if name in properties}
     required = tool.parameters.get("required", ()) if tool.small is None else tool.small
     schema = {"type": "object", "properties": described, "required": list(required)}
-    return ToolSpec(tool.name, text, schema, tool.writes)
+    return ToolSpec(tool.name, text, schema, tool.writes, tool.small_advice, tool.small_examples)
 
 
 def _undescribed(schema: Mapping[str, Any]) -> dict[str, Any]:

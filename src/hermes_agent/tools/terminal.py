@@ -146,6 +146,26 @@ def _keep_folder(bench: ToolContext, sandbox: Sandbox, marker: str) -> list[str]
     return [f"[now in {folder}]"]
 
 
+_SMALL_ADVICE = """\
+To list, count, copy, move, delete, append, replace everywhere, use terminal: ls, wc -l, grep -c, cp, \
+mv, rm, echo >>, sed -i."""
+
+_SMALL_EXAMPLES = """\
+User: Who wrote Hamlet?
+{"name": "reply", "arguments": {"text": "William Shakespeare."}}
+User: How many words has memo.txt, and what does it say?
+{"name": "terminal", "arguments": {"command": "wc -w memo.txt"}}
+Result of terminal: 5 memo.txt
+{"name": "read_file", "arguments": {"path": "memo.txt"}}
+Result of read_file: The office moves to Oslo.
+{"name": "reply", "arguments": {"text": "It has 5 words: the office moves to Oslo."}}
+User: Put logo.png into images.
+{"name": "terminal", "arguments": {"command": "mv logo.png images/"}}
+Result of terminal: mv: images/: Not a directory
+{"name": "terminal", "arguments": {"command": "mkdir -p images && mv logo.png images/"}}
+Result of terminal: (no output)
+{"name": "reply", "arguments": {"text": "I made images and moved logo.png there."}}"""
+
 TOOL = Tool(
     name="terminal",
     description="Run a shell command; the working directory is kept. background=true for servers.",
@@ -163,4 +183,6 @@ TOOL = Tool(
     timeout_s=_MAX_TIMEOUT_S + 60,
     small=("command",),
     one_line="Run a shell command.",
+    small_advice=_SMALL_ADVICE,
+    small_examples=_SMALL_EXAMPLES,
 )

@@ -2,7 +2,7 @@
 
 from hermes_agent import recovery
 from hermes_agent.agent import Agent
-from hermes_agent.models.providers import EMBEDDED
+from hermes_agent.models.providers import OURS
 from hermes_cli.chat.resources import ChatResources
 from hermes_cli.chat.view import View
 from hermes_cli.commands.sessions import ago
@@ -21,7 +21,7 @@ def greet(view: View, resources: ChatResources, agent: Agent) -> None:
     """Show which model is used and why, and what is unfinished elsewhere."""
     found = resources.finding
     view.note(f"Model: {found.label} ({found.reason}). Type /help for commands.")
-    if found.provider == EMBEDDED:
+    if OURS.get(found.provider).is_in_process:
         view.note(_STEP_UP)
     if unfinished := _elsewhere(agent):
         view.note(unfinished)

@@ -128,7 +128,7 @@ def _find_model(app: App, assembly: Assembly, options: ChatOptions) -> None:
         assembly.model(options.model)
     except ModelMissingError:
         can_agree = sys.stdin.isatty() and sys.stderr.isatty()
-        is_next = assembly.registry(options.model).discovery.is_embedded_next
+        is_next = assembly.registry(options.model).discovery.is_download_next
         if not is_next or not (options.pull or can_agree):
             raise
         _obtain(app, yes=options.pull)

@@ -6,11 +6,11 @@ from typing import Any
 import click
 import msgspec
 
-from hermes_agent.models import discovery, embedded
+from hermes_agent.models import discovery
 from hermes_agent.models.base import Facts
 from hermes_agent.models.discovery import Finding
 from hermes_agent.models.model_facts import ServerFacts
-from hermes_agent.models.providers import EMBEDDED, PLUGIN, Providers
+from hermes_agent.models.providers import PLUGIN, Providers
 from hermes_agent.models.registry import Factory, Registry
 from hermes_cli import plugins
 from hermes_cli.commands import table
@@ -151,9 +151,11 @@ def _show(app: App) -> None:
         app.say(f"Using {used.label}: {used.reason}.")
         app.say("".join(f"  {line}\n" for line in _lines(app, facts, server_facts.note)))
     if found:
-        app.say(table.render(("", "MODEL", "WHERE", "WHY"), [_row(f, used) for f in found]))
-    if used is not None and used.provider == EMBEDDED:
-        app.say(f"\n{embedded.advice()}")
+        app.say(
+            table.render(("", "MODEL", "WHERE", "WHY"), [_row(registry, f, used) for f in found])
+        )
+    if used is not None and (advice := registry.provider(used).advice()):
+        app.say(f"\n{advice}")
     if problem is not None:
         raise problem
 
@@ -185,13 +187,12 @@ def _is(used: Finding | None, label: str) -> bool:
     return used is not None and used.label == label
 
 
-def _row(finding: Finding, used: Finding | None) -> tuple[str, str, str, str]:
+def _row(registry: Registry, finding: Finding, used: Finding | None) -> tuple[str, str, str, str]:
     is_used = finding is used
     more = f" and {len(finding.others)} more" if finding.others else ""
     model = f"{finding.label}{more}" if finding.model else "none"
-    where = without_passwords(finding.base_url) or {EMBEDDED: "this process"}.get(
-        finding.provider, ""
-    )
+    here = "this process" if registry.provider(finding).is_in_process else ""
+    where = without_passwords(finding.base_url) or here
     return "*" if is_used else "", model, where, finding.reason
 
 

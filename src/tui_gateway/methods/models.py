@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
-from hermes_agent.models.providers import EMBEDDED, PLUGIN
+from hermes_agent.models.providers import PLUGIN
 from hermes_agent.models.registry import Registry
 from hermes_core.errors import HermesError, ModelError
 from hermes_protocol.errors import BUSY, SERVER_ERROR
@@ -126,7 +126,8 @@ class Checked(TypedDict):
 def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
     """Say which model answers and why; without one, what to do."""
     del rid
-    used, error = _used(_registry(rt, params.session_id))
+    registry = _registry(rt, params.session_id)
+    used, error = _used(registry)
     if used is None:
         advice = embedded.advice()
         return {
@@ -143,7 +144,7 @@ def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
         "model": used.model,
         "source": used.reason,
         "error": "",
-        "advice": embedded.advice() if used.provider == EMBEDDED else "",
+        "advice": registry.provider(used).advice(),
     }
 
 

@@ -1,9 +1,12 @@
 import asyncio
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from hermes_agent.models import providers
 from hermes_agent.models.base import Facts, Model, Reply, Request
 from hermes_agent.models.embedded import model_files
 from hermes_agent.models.providers import Credentials
@@ -212,6 +215,21 @@ def test_the_embedded_model_is_small(home: Home):
     model_files.put_record(home, "tiny", sha256="0", source="test", notice="")
     model = built(home, name="embedded", context_window=2048)
     assert (model.facts.provider, model.facts.is_small) == ("embedded", True)
+
+
+def test_a_module_of_models_is_listed_and_opened_by_its_provider(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+):
+    own = ModuleType("own_models")
+    vars(own).update(
+        installed=lambda _home: ["first", "second"],
+        open_model=lambda _home, name, window: ScriptedModel([f"{name} {window}"]),
+    )
+    monkeypatch.setitem(sys.modules, "own_models", own)
+    monkeypatch.setattr(providers, "IN_PROCESS", {"embedded": "own_models"})
+    for name, answer in (("", "first 5000"), ("second", "second 5000"), ("embedded", "first 5000")):
+        model = built(home, name=name, context_window=5000)
+        assert model.ask(HELLO, Stop(), ignore).text == answer
 
 
 def test_nothing_to_ask_is_told_at_once(home: Home):

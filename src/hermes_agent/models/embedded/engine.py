@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 from hermes_agent.models.embedded import hardware
 from hermes_agent.models.embedded.progress import megabytes
 from hermes_agent.models.embedded.slots import Slots
-from hermes_agent.models.providers import EMBEDDED
 from hermes_agent.turn.events import Event, Notice, Sink
 from hermes_agent.turn.stop import Stop
 from hermes_core import config
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+PROVIDER = "embedded"
+"""Its name in the table of providers."""
 _BATCH = 64
 """Tokens of the prompt between two questions whether to go on."""
 
@@ -267,7 +268,7 @@ class Engine:
 def _dispatch(item: Event | Chunk | Exception, report: Sink, take: Callable[[Chunk], None]) -> None:
     if isinstance(item, ValueError | RuntimeError):  # how the engine says no to a request
         raise ModelRefusedError(
-            f"The embedded model cannot answer this: {item}.", provider=EMBEDDED
+            f"The embedded model cannot answer this: {item}.", provider=PROVIDER
         ) from item
     if isinstance(item, Exception):
         raise item
@@ -283,10 +284,10 @@ def _error(error: Mapping[str, Any]) -> ModelError:
     status = int(error.get("code") or 500)
     message = f"The embedded model cannot answer: {error.get('message') or 'no reason given'}."
     if error.get("type") == "exceed_context_size_error":
-        return ContextTooLongError(message, status=status, provider=EMBEDDED)
+        return ContextTooLongError(message, status=status, provider=PROVIDER)
     if status < 500:
-        return ModelRefusedError(message, status=status, provider=EMBEDDED)
-    return ModelError(message, status=status, provider=EMBEDDED, retryable=True)
+        return ModelRefusedError(message, status=status, provider=PROVIDER)
+    return ModelError(message, status=status, provider=PROVIDER, retryable=True)
 
 
 def _library() -> Any:  # noqa: ANN401 -- the module

@@ -7,7 +7,6 @@ from typing import Any
 from hermes_agent.models.base import Facts, Finish, Reply, Request, Usage
 from hermes_agent.models.embedded import engine, gguf, hardware, model_files
 from hermes_agent.models.embedded.engine import Chunk, Engine
-from hermes_agent.models.providers import EMBEDDED
 from hermes_agent.models.small_prompt import text_of
 from hermes_agent.turn.events import Sink, TextDelta
 from hermes_agent.turn.stop import Stop
@@ -41,7 +40,7 @@ class EmbeddedModel:
         window = window or _window_for(gguf.read(path), path.stat().st_size)
         self._facts = Facts(
             path.stem,
-            EMBEDDED,
+            engine.PROVIDER,
             window=window,
             max_output=min(_MAX_OUTPUT_TOKENS, window // 4),
             is_free=True,
