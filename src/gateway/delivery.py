@@ -47,7 +47,6 @@ _MAX_RETRY_DELAY_S = 300.0
 _GIVE_UP_AFTER_S = 24 * 3600.0
 _MAX_SENDING = 64
 _REFUSALS = ("refused", "too_long")
-_STORE_WAIT_S = 1.0
 _SET_BACK_S = 1.0
 """A clock that jumps back further than this was set; a smaller step is a gradual correction."""
 UNSURE = "unsure: it may have arrived"
@@ -209,30 +208,23 @@ class Delivery:
         return await self._note(claimed, result, adapter.abilities.resend)
 
     async def _begin(self, piece_id: int, *, is_claimed: bool) -> Row | None:
-        """Store that a part is being sent, if need be; return None when that is not possible now."""
+        """Store that a part is being sent, if need be; return None when it is not to be sent."""
+        store = self._store
         try:
             if is_claimed:
-                return await run_blocking(lambda: self._store.write(outbox_ledger.begin, piece_id))
-            return await run_blocking(lambda: self._store.read(outbox_ledger.look, piece_id))
+                return await _retried("A part", lambda: store.write(outbox_ledger.begin, piece_id))
+            return await _retried("A part", lambda: store.read(outbox_ledger.look, piece_id))
         except (IllegalTransitionError, RowGoneError):
             return None  # sent or deleted since the outbox was read
-        except StoreError as error:
-            logger.warning("Part %s waits for the store: %s", piece_id, error)
-            await asyncio.sleep(_STORE_WAIT_S)
-            return None
 
     async def _until_stored(self, note: Callable[[], T]) -> T | None:
         """Store the outcome of a part, however long that takes: no later part may overtake it."""
-        retry = StoreRetry("The outcome of a part")
-        while True:
-            try:
-                return await run_blocking(note)
-            except IllegalTransitionError:
-                return logger.exception("The outcome of a part was already stored")
-            except RowGoneError:
-                return None  # its conversation was deleted while it was sent
-            except StoreError as error:
-                await asyncio.sleep(retry.pause_after(error))
+        try:
+            return await _retried("The outcome of a part", note)
+        except IllegalTransitionError:
+            return logger.exception("The outcome of a part was already stored")
+        except RowGoneError:
+            return None  # its conversation was deleted while it was sent
 
     async def _hand_over(self, row: Row, adapter: BasePlatformAdapter) -> SendResult:
         """Send a part; raises PlatformError when it cannot be checked whether it is there."""
@@ -320,6 +312,18 @@ class Delivery:
         key = f"hole:{row['turn_id']}"
         part = OutboundPart(row["platform"], row["chat_id"], text, row["thread_id"], key)
         return bool(self._store.write(outbox_ledger.add, [part]))
+
+
+async def _retried(subject: str, use: Callable[[], T]) -> T:
+    """Use the store until it works; raise what says that the part has changed or is gone."""
+    retry = StoreRetry(subject)
+    while True:
+        try:
+            return await run_blocking(use)
+        except (IllegalTransitionError, RowGoneError):
+            raise
+        except StoreError as error:
+            await asyncio.sleep(retry.pause_after(error))
 
 
 def _next_attempt(row: Row, result: SendResult, resend: Resend) -> tuple[float | None, str]:

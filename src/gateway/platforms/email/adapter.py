@@ -31,12 +31,12 @@ from gateway.platforms.email.threads import Threads
 from gateway.platforms.email.translate import Letter, translate
 from gateway.platforms.email.watch import Watch
 from hermes_core.errors import StoreError
+from hermes_state.store_retry import StoreRetry
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _ADDRESS = re.compile(r"[!-~]+@[A-Za-z0-9.-]+")
-_MAX_PAUSE_S = 30.0
 _UNVERIFIED = (
     "Senders of mail can be forged, so everybody on email is a guest, owners too. Set trusted_authserv"
     " in [gateway.platforms.email] to the server that verifies them."
@@ -141,16 +141,14 @@ class EmailAdapter(BasePlatformAdapter):
 
     def _accept(self, letter: Letter) -> bool:
         """Store a mail, retrying until it is on disk; return False when the gateway ignores it."""
-        pause_s = 1.0
+        retry = StoreRetry(f"Mail {letter.event.message_id}")
         while True:
             try:
                 receipt = self._await(self.ingress.accept(letter.event))
                 return receipt.outcome != "ignored"
             except StoreError as error:
-                _log.warning("The mail %s cannot be stored now: %s", letter.event.message_id, error)
-                if self._stopping.wait(pause_s):
+                if self._stopping.wait(retry.pause_after(error)):
                     raise PlatformError("Stopped before a mail was stored.") from error
-                pause_s = min(_MAX_PAUSE_S, pause_s * 2)
 
     def _await(self, work: Coroutine[Any, Any, _T]) -> _T:
         assert self._loop is not None

@@ -27,12 +27,10 @@ from gateway.platforms.matrix.translate import (
 )
 from gateway.source import SessionSource
 from hermes_core.errors import StoreError
+from hermes_state.store_retry import StoreRetry
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-_PAUSE_S = 0.5
-_MAX_PAUSE_S = 30.0
 
 
 class Receiver:
@@ -143,11 +141,9 @@ class Receiver:
 
 async def _until_stored(use: Callable[[], Awaitable[_T]]) -> _T:
     """Repeat a use of the store until it works: later events must wait."""
-    pause = _PAUSE_S
+    retry = StoreRetry("An event of Matrix")
     while True:
         try:
             return await use()
         except StoreError as error:
-            _log.warning("Matrix: an event cannot be stored now: %s", error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _MAX_PAUSE_S)
+            await asyncio.sleep(retry.pause_after(error))
