@@ -78,7 +78,7 @@ def test_an_approval_is_asked_in_line_and_once_means_once(world: World) -> None:
     with world.chat() as chat:
         chat.say("delete it")
         asked = chat.wait_for("allow?")
-        assert "Allow this call of terminal?" in asked and "Always allow" in asked
+        assert "Allow this call of terminal?" in asked and "Always allow" not in asked
         assert f"rm-rf{protected}" in "".join(asked.split())
         chat.type("y" + ENTER)
         chat.wait_for("Gone.")
@@ -93,17 +93,17 @@ def test_an_approval_is_asked_in_line_and_once_means_once(world: World) -> None:
 
 
 def test_a_yes_for_the_conversation_lasts_as_long_as_it(world: World) -> None:
-    step, protected = dangerous(world)
-    world.server.add(step, "Gone.", step, "Gone again.")
+    (world.workspace / ".env").write_text("COLOR=red\n")
+    step = call("terminal", command="cat .env")
+    world.server.add(step, "Read.", step, "Read again.")
     with world.chat() as chat:
-        chat.say("delete it")
-        chat.wait_for("allow?")
+        chat.say("read it")
+        assert "Always allow" in chat.wait_for("allow?")
         chat.type("s" + ENTER)
-        chat.wait_for("Gone.")
-        protected.mkdir()
+        chat.wait_for("Read.")
         chat.say("once more")
-        assert "allow?" not in chat.wait_for("Gone again.")
-        assert not protected.exists()
+        assert "allow?" not in chat.wait_for("Read again.")
+        assert "COLOR=red" in world.said()[-1]
 
 
 def test_a_question_of_the_model_is_answered_by_number_or_in_words(world: World) -> None:
