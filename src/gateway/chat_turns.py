@@ -41,15 +41,13 @@ from hermes_core.errors import StoreError, ToolDeniedError
 from hermes_engine.engine import Engine
 from hermes_engine.events import TurnStarted
 from hermes_engine.inputs import Input
-from hermes_engine.runner import STOPPED
 from hermes_engine.surface import (
     NotReadyError,
     QueuedTurn,
     Running,
-    TurnLeftError,
     TurnPlan,
 )
-from hermes_state.ledger import lineage, partials, routes, turns
+from hermes_state.ledger import lineage, routes, turns
 from hermes_state.ledger import sessions as session_ledger
 from hermes_state.transitions import TurnState
 from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPart, Row
@@ -324,8 +322,6 @@ class ChatTurns:
         platform, permissions = place.platform.value, self._access.permissions_of(place)
         if target.is_in_place:  # its client comes back for what it missed
             self.engine.log(turn.conversation_id)
-        if turn.is_resumed:
-            self._resume(running, target)
         return TurnPlan(
             source=platform,
             workspace=self._workspace_of(turn.session_id, place, permissions),
@@ -337,6 +333,7 @@ class ChatTurns:
             manner=self._replies.manner(platform, permissions),
             instructions=target.instructions,
             context=partial(_session_context, turn),
+            is_stopped=turn.is_resumed and not self._resume(running, target),
         )
 
     def _workspace_of(
@@ -345,28 +342,18 @@ class ChatTurns:
         session = self._store.read(session_ledger.find, session_id)
         return self._workspaces.of(source, permissions.role, session["cwd"] if session else None)
 
-    def _resume(self, running: Running, target: ReplyTarget) -> None:
-        """Note that a turn goes on; one whose chat was leaving the conversation is stopped."""
+    def _resume(self, running: Running, target: ReplyTarget) -> bool:
+        """Note that a turn goes on; return False when its chat was leaving the conversation.
+
+        It was being stopped when the process ended, as /new does.
+        """
         turn = running.turn
         self._turns_with_questions.add(turn.id)
         entry = self._sessions.peek(target.session_key)
         if entry is not None and entry.session_id == turn.session_id:
             self._sessions.clear_resume_pending(target.session_key)
         session = self._store.read(session_ledger.find, turn.session_id)
-        if session is not None and session["end_reason"] in OVER:
-            self._end_left_behind(turn, target)
-            raise TurnLeftError
-
-    def _end_left_behind(self, turn: QueuedTurn, target: ReplyTarget) -> None:
-        """End a turn that was being stopped when the process ended, as /new does."""
-        partial_texts = [
-            row["content"]
-            for row in self._store.read(partials.of_session, turn.session_id)
-            if row["answers"] == turn.user_message_id
-        ]
-        outcome = Outcome("interrupted", partial_texts[0].strip() if partial_texts else "", STOPPED)
-        parts = self._replies.deliver(turn.id, outcome, target) if outcome.text else ()
-        self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, parts=parts)
+        return session is None or session["end_reason"] not in OVER
 
     def _deliver(
         self, running: Running, target: ReplyTarget, turn_id: str, outcome: Outcome

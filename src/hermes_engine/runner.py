@@ -30,7 +30,7 @@ from hermes_engine.surface import (
     TurnPlan,
 )
 from hermes_engine.work import Work
-from hermes_state.ledger import sessions, turns
+from hermes_state.ledger import partials, sessions, turns
 from hermes_state.store_retry import StoreRetry
 from hermes_state.transitions import TurnState
 from hermes_state.values import Accepted, OutboundPart
@@ -159,6 +159,9 @@ class TurnRunner:
         """Plan a turn, make its agent, and call the hook for a session that it has made."""
         turn = running.turn
         running.plan = plan = self._plan(running)
+        if plan.is_stopped:
+            running.stop.set()
+            raise Interrupted
         with plan.context():
             agent = self.agent(turn.conversation_id, turn.session_id, plan)
             self._tell_session_start(agent, turn)
@@ -183,11 +186,19 @@ class TurnRunner:
         if running.stop.is_suspended:
             return Outcome("suspended", "", _SHUTDOWN)
         self._check_open(turn)
-        outcome = Outcome("interrupted", "", STOPPED)
+        outcome = Outcome("interrupted", self._streamed(turn), STOPPED)
         parts = plan.deliver(turn.id, outcome) if plan is not None else ()
         self._store.write(turns.finish, turn.id, "interrupted", reason=STOPPED, parts=parts)
-        self._report(running, TurnEnded("interrupted", "", STOPPED))
+        self._report(running, TurnEnded("interrupted", outcome.text, STOPPED))
         return outcome
+
+    def _streamed(self, turn: QueuedTurn) -> str:
+        """Return what a turn had streamed in the process that began it."""
+        if not turn.is_resumed:
+            return ""
+        replies = self._store.read(partials.of_session, turn.session_id)
+        found = (row["content"] for row in replies if row["answers"] == turn.user_message_id)
+        return next(found, "").strip()
 
     def _plan(self, running: Running) -> TurnPlan:
         turn = running.turn

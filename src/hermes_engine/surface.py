@@ -57,6 +57,8 @@ class TurnPlan:
     """What a program wants of the conversation from now on."""
     context: Callable[[], AbstractContextManager[object]] = field(default=nullcontext)
     """Entered around the turn, in its thread."""
+    is_stopped: bool = field(default=False, kw_only=True)
+    """Whether the turn does not run, and ends as one does that is stopped before it begins."""
 
 
 @dataclass(eq=False)

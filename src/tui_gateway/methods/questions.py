@@ -2,7 +2,6 @@
 
 from typing import Annotated, TypedDict
 
-from hermes_agent.approval import rights
 from hermes_core.errors import StoreError, UsageError
 from hermes_protocol.errors import BUSY
 from hermes_state.ledger import questions
@@ -46,7 +45,7 @@ def approve(rt: Runtime, rid: Rid, params: Approve) -> Resolved:
 
 def _answered(rt: Runtime, row: Row, answer: str) -> bool:
     try:
-        rights.answer(rt.db(), row["id"], answer, by=SOURCE)
+        rt.engine().answer(row["id"], answer, by=SOURCE)
     except UsageError:  # somebody was faster, on this surface or another
         return False
     return True
