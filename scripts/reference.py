@@ -274,11 +274,15 @@ def _parameter(field: "FieldInfo") -> list[str]:
 def _members(kind: type) -> str:
     """Format the fields of a dictionary with their types; optional ones have a question mark."""
     optional: frozenset[str] = getattr(kind, "__optional_keys__", frozenset())
-    if hasattr(kind, "to_wire"):  # there a field that is None is not sent
-        optional = frozenset(f.name for f in msgspec.structs.fields(kind) if f.default is None)
+    annotations = kind.__annotations__
+    if issubclass(kind, msgspec.Struct):
+        fields = msgspec.structs.fields(kind)
+        annotations = {field.name: field.type for field in fields}
+        if not getattr(kind, "sends_null", False):  # a field that is None is not sent
+            optional = frozenset(field.name for field in fields if field.default is None)
     named = (
         f"`{name}{'?' * (name in optional)}: {_sent(annotation, name in optional)}`"
-        for name, annotation in kind.__annotations__.items()
+        for name, annotation in annotations.items()
     )
     return ", ".join(named)
 

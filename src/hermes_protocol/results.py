@@ -1,10 +1,8 @@
 """Results of requests, as the server makes them and clients read them."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from hermes_protocol.structs import WireStruct
-
-Json = dict[str, Any]
 
 
 class Usage(WireStruct, frozen=True):
@@ -66,23 +64,25 @@ class Info(WireStruct, frozen=True):
 
 
 class Message(WireStruct, frozen=True):
-    """A stored message as the server projects it."""
+    """A stored message. A tool result has `result_text` and what belongs to it, others have `text`."""
 
     id: int | None = None
     role: str = ""
-    text: str | None = ""
-    name: str = ""
-    context: str | None = ""
-    reasoning: str | None = ""
-    result_text: str | None = ""
-    inline_diff: str | None = ""
-    kind: str | None = ""
-    is_error: bool = False
+    text: str | None = None
+    timestamp: float | None = None
+    kind: str | None = None
+    reasoning: str | None = None
+    images: list[str] | None = None
+    name: str | None = None
+    context: str | None = None
+    tool_id: str | None = None
+    result_text: str | None = None
+    is_error: bool | None = None
     exit_code: int | None = None
-    images: list[str] = []
-    status: str | None = ""
+    inline_diff: str | None = None
+    status: str | None = None
     """How the turn ended whose last message this is, when it was not answered."""
-    error: str | None = ""
+    error: str | None = None
 
 
 class RunningTool(WireStruct, frozen=True):
@@ -97,6 +97,7 @@ class RunningTool(WireStruct, frozen=True):
 class Inflight(WireStruct, frozen=True):
     """A turn that ran when the conversation was opened: its steps, and what is being written."""
 
+    turn_id: str = ""
     user: str | None = ""
     images: list[str] = []
     messages: list[Message] = []
@@ -139,19 +140,28 @@ class Resumption(Position, frozen=True):
     """
 
 
-class Opened(WireStruct, frozen=True):
-    """The answer to creating, resuming or activating a session."""
+class Created(WireStruct, frozen=True):
+    """A session in which nothing runs yet; `messages` are those that the client brought along."""
 
     session_id: str = ""
     stored_session_id: str = ""
-    session_key: str = ""
-    resumed: str | None = ""
     message_count: int = 0
     messages: list[Message] = []
-    info: Json = {}
+    info: Info = Info()
+
+
+class Opened(Created, frozen=True):
+    """An open session at this moment. The steps of the running turn are in `inflight`."""
+
+    sends_null: ClassVar[bool] = True
+
+    session_key: str = ""
+    resumed: str | None = ""
     inflight: Inflight | None = None
-    running: bool = False
     queued: list[Queued] = []
+    running: bool = False
+    started_at: float = 0.0
+    status: str = ""
     events: Resumption = Resumption()
 
     @property
@@ -161,14 +171,17 @@ class Opened(WireStruct, frozen=True):
 
 
 class History(WireStruct, frozen=True):
-    """A page of stored messages."""
+    """A page of messages, oldest first. `count` is how many the session has by now; those before a
+    compaction are shown and not counted."""
 
     count: int = 0
     messages: list[Message] = []
 
 
-class Row(WireStruct, frozen=True):
+class ConversationRow(WireStruct, frozen=True):
     """A conversation in a list."""
+
+    sends_null: ClassVar[bool] = True
 
     id: str = ""
     title: str | None = ""
@@ -176,19 +189,41 @@ class Row(WireStruct, frozen=True):
     started_at: float | None = None
     last_active: float | None = None
     message_count: int = 0
-    source: str | None = ""
-    status: str = ""
-    session_key: str = ""
     model: str | None = ""
-    current: bool = False
+
+
+class Row(ConversationRow, frozen=True):
+    """A stored conversation in a list."""
+
+    ended_at: float | None = None
+    source: str | None = ""
+    cwd: str | None = ""
+    cost_usd: float | None = 0.0
+    relation: str | None = ""
+    parent_session_id: str | None = None
+    compressions: int = 0
     pending: int = 0
     """Prompts that nobody has answered, because the process ended that was to do it."""
 
 
 class Rows(WireStruct, frozen=True):
-    """A list of conversations."""
+    """Stored conversations, the most recently active first."""
 
     sessions: list[Row] = []
+
+
+class OpenRow(ConversationRow, frozen=True):
+    """A session that is open in the server; `current`: the client that asks shows it."""
+
+    session_key: str = ""
+    status: str = ""
+    current: bool = False
+
+
+class OpenRows(WireStruct, frozen=True):
+    """The sessions that are open in the server."""
+
+    sessions: list[OpenRow] = []
 
 
 class Hit(WireStruct, frozen=True):
@@ -211,15 +246,23 @@ class Hits(WireStruct, frozen=True):
 
 
 class TreeNode(WireStruct, frozen=True):
-    """A part of a conversation: the beginning, a branch, or what goes on after a shortening."""
+    """A part of a conversation: the beginning, a branch, or what continues after a compaction."""
+
+    sends_null: ClassVar[bool] = True
 
     id: str = ""
-    parent_session_id: str | None = ""
-    relation: str | None = ""
-    title: str | None = ""
-    preview: str | None = ""
-    message_count: int = 0
+    parent_session_id: str | None = None
+    relation: str | None = None
+    is_tip: int = 0
+    """1 where the conversation continues, else 0."""
+    title: str | None = None
+    preview: str | None = None
     started_at: float | None = None
+    ended_at: float | None = None
+    end_reason: str | None = None
+    message_count: int = 0
+    level: int = 0
+    """How deep it lies."""
 
 
 class TreeNodes(WireStruct, frozen=True):
@@ -237,11 +280,41 @@ class ModelChoice(WireStruct, frozen=True):
     used: bool = False
 
 
-class ModelOptions(WireStruct, frozen=True):
-    """The models that can be chosen, or why there are none."""
+class ModelProvider(WireStruct, frozen=True):
+    """A provider with all its models that were found, at any of its addresses."""
 
+    slug: str = ""
+    name: str = ""
+    models: list[str] = []
+    total_models: int = 0
+    authenticated: bool = False
+    source: str | None = ""
+
+
+class ModelOptions(WireStruct, frozen=True):
+    """The models that can be chosen, the one that answers, or why none does.
+
+    `config.set model` takes the `name` of a model.
+    """
+
+    model: str = ""
+    provider: str = ""
     models: list[ModelChoice] = []
+    providers: list[ModelProvider] = []
     error: str | None = ""
+
+
+class CommandOutcome(WireStruct, frozen=True):
+    """The outcome of a command. `send`, `skill`: the client submits `message`, with `busy` if any.
+    `session`: what is open now, when the command opened another conversation."""
+
+    type: str = ""
+    output: str = ""
+    message: str | None = None
+    busy: str | None = None
+    name: str | None = None
+    session: Opened | None = None
+    leave: bool | None = None
 
 
 class Item(WireStruct, frozen=True):

@@ -4,18 +4,22 @@ Everything has a default and unknown fields are ignored, so that an older or a n
 as far as it goes.
 """
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import msgspec
 
 
 class WireStruct(msgspec.Struct, frozen=True):
-    """An object on the wire. A field that is None is not sent."""
+    """An object on the wire. A field that is None is not sent, or as null with `sends_null`."""
+
+    sends_null: ClassVar[bool] = False
 
     def to_wire(self) -> dict[str, Any]:
         """Return what is sent."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return {name: _to_wire(value) for name, value in values if value is not None}
+        return {
+            name: _to_wire(value) for name, value in values if value is not None or self.sends_null
+        }
 
 
 def _to_wire(value: object) -> object:

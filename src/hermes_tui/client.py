@@ -172,13 +172,7 @@ class Client:
 
     async def ask(self, kind: type[T], method: str, **params: Any) -> T:  # noqa: ANN401 -- JSON values
         """The same with an answer of a type; raises CallError when it has another."""
-        result = wire.cleaned(await self.call(method, **params))
-        try:
-            return wire.read(result, kind)
-        except msgspec.ValidationError as error:
-            raise CallError(
-                f"The server's answer to {method} is not understood: {error}."
-            ) from error
+        return read_answer(kind, method, await self.call(method, **params))
 
     async def close(self, grace_s: float = 1.0) -> None:
         """End the connection for good, and the server with it when it is ours."""
@@ -186,6 +180,14 @@ class Client:
         self._retry.set()
         if self._transport is not None:
             await self._transport.close(grace_s)
+
+
+def read_answer(kind: type[T], method: str, result: wire.Json) -> T:
+    """Clean and read the result of a method; raises CallError when it is of another type."""
+    try:
+        return wire.read(wire.cleaned(result), kind)
+    except msgspec.ValidationError as error:
+        raise CallError(f"The server's answer to {method} is not understood: {error}.") from error
 
 
 def _settle(future: asyncio.Future[object], message: wire.Json) -> None:

@@ -46,7 +46,7 @@ class Conversation:
         self._fields = {}
         self.info = results.Info()
         self._end()
-        self.learn(opened.info)
+        self.learn(opened.info.to_wire())
 
     def advance(self, position: results.Position) -> bool:
         """Note the position of an event; False when it was taken before."""

@@ -141,7 +141,7 @@ def _content_of(message: results.Message) -> Sequence[Entry]:
     if message.kind == "summary":
         return [Divider("earlier messages were compacted", text)]
     if message.role == "user":
-        return [UserMessage(text, list(message.images))]
+        return [UserMessage(text, list(message.images or ()))]
     if message.role == "assistant":
         thought: list[Entry] = [Thought(message.reasoning)] if message.reasoning else []
         return [*thought, *replies_of(text)]
@@ -199,5 +199,5 @@ def _call_of(message: results.Message) -> Call:
         result=message.result_text or message.text or "",
         diff=message.inline_diff or "",
     )
-    call.end(is_error=message.is_error, exit_code=message.exit_code)
+    call.end(is_error=bool(message.is_error), exit_code=message.exit_code)
     return call

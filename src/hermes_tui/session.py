@@ -3,15 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from msgspec import structs
 
 from hermes_protocol import results
 from hermes_protocol.errors import NOT_STORED, UNKNOWN_METHOD, USE_DISPATCH
 from hermes_tui import wire
-from hermes_tui.client import Client
+from hermes_tui.client import Client, read_answer
 from hermes_tui.conversation import Conversation
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.opening import Opening
@@ -20,20 +19,6 @@ T = TypeVar("T")
 
 PAGE = 60
 """Messages that are asked for at a time."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a slash command."""
-
-    output: str = ""
-    send: str = ""
-    """To be sent as if it had been typed, exactly as it is."""
-    busy: str = ""
-    """What becomes of that while a turn runs, when the command says so."""
-    prefill: str = ""
-    """To be put into the composer."""
-    leaves: bool = False
 
 
 class Session:
@@ -96,7 +81,7 @@ class Session:
 
     async def _join(self, name: str, columns: int) -> results.Opened:
         """Join a conversation of a running server: the named one, else the one active last."""
-        rows = (await self.client.ask(results.Rows, "session.active_list")).sessions
+        rows = (await self.client.ask(results.OpenRows, "session.active_list")).sessions
         latest = max(rows, key=lambda row: row.last_active or 0, default=None)
         row = next((row for row in rows if row.id == name), None if name else latest)
         if row is not None:
@@ -175,20 +160,18 @@ class Session:
         """Stop the turn that runs."""
         return await self.call("session.interrupt")
 
-    async def command(self, name: str, argument: str) -> Outcome:
-        """Run a slash command of the server."""
+    async def command(self, name: str, argument: str) -> results.CommandOutcome:
+        """Run a slash command of the server. Its `message` is to be sent exactly as it is."""
         try:
             answer = await self.call("slash.exec", command=f"/{name} {argument}".rstrip())
         except CallError as error:
             if error.number not in (USE_DISPATCH, UNKNOWN_METHOD):
                 raise
             answer = await self.call("command.dispatch", name=name, arg=argument)
-        if answer.get("type") == "alias" and answer.get("target") not in (None, name):
-            return await self.command(str(answer["target"]), argument)
-        cleaned = cast("wire.Json", wire.cleaned(answer))
-        if isinstance(cleaned.get("session"), dict):
-            self.adopt(wire.read(cleaned["session"], results.Opened))
-        return _outcome(cleaned, str(answer.get("message") or ""))
+        outcome = read_answer(results.CommandOutcome, "slash.exec", answer)
+        if outcome.session is not None:
+            self.adopt(outcome.session)
+        return structs.replace(outcome, message=answer.get("message"))
 
     async def page(self, before_id: int, count: int) -> results.History:
         """So many messages before the one with this id."""
@@ -211,15 +194,3 @@ class Session:
 
 def _ignore(_opened: results.Opened) -> None:
     """Nobody looks."""
-
-
-def _outcome(answer: wire.Json, message: str) -> Outcome:
-    notice = str(answer.get("notice") or answer.get("warning") or "")
-    output = "\n".join(part for part in (str(answer.get("output") or ""), notice) if part)
-    match answer.get("type"):
-        case "send" | "skill":
-            return Outcome(output, send=message, busy=str(answer.get("busy") or ""))
-        case "prefill":
-            return Outcome(output, prefill=wire.clean(message))
-        case _:
-            return Outcome(output, leaves=bool(answer.get("leave")))

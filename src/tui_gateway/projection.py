@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from hermes_core.text import one_line, truncate, visible
+from hermes_protocol.results import Message
 
 _TELLING = (
     "command",
@@ -28,13 +29,11 @@ _MAX_RESULT_CHARS = 4_000
 TURN_END = "turn_end"
 """Under this key the last message of a turn that was not answered has the turn's status and error."""
 
-Item = dict[str, Any]
 
-
-def projected(messages: Iterable[Mapping[str, Any]]) -> list[Item]:
+def projected(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     """Return a transcript as clients show it; steps that only call tools are shown by their results."""
     contexts: dict[str, str] = {}
-    items: list[Item] = []
+    items: list[Message] = []
     for message in messages:
         for call in message.get("tool_calls") or ():
             contexts[call["id"]] = context_of(_arguments(call["function"].get("arguments")))
@@ -43,33 +42,29 @@ def projected(messages: Iterable[Mapping[str, Any]]) -> list[Item]:
     return items
 
 
-def _item(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Item | None:
-    role = message["role"]
-    text = text_of(message.get("content"))
-    item: Item = {"role": role}
+def _item(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Message | None:
+    role, text = message["role"], text_of(message.get("content"))
+    images = images_of(message.get("content")) or None
+    fields = {key: message.get(key) for key in ("id", "timestamp", "kind", "reasoning")}
+    fields |= message.get(TURN_END, {})
     if role == "tool":
         call_id = message.get("tool_call_id") or ""
-        item["name"] = message.get("tool_name") or "tool"
-        item["context"] = contexts.get(call_id, "")
-        item["tool_id"] = call_id
-        item["result_text"] = truncate(text, _MAX_RESULT_CHARS)
-        item["is_error"] = bool(message.get("is_error"))
-        if code := message.get("exit_code"):
-            item["exit_code"] = code
-        if diff := message.get("inline_diff"):
-            item["inline_diff"] = str(diff)
-    elif not text and not message.get("reasoning") and TURN_END not in message:
+        return Message(
+            role=role,
+            name=message.get("tool_name") or "tool",
+            context=contexts.get(call_id, ""),
+            tool_id=call_id,
+            result_text=truncate(text, _MAX_RESULT_CHARS),
+            is_error=bool(message.get("is_error")),
+            exit_code=message.get("exit_code") or None,
+            inline_diff=str(message.get("inline_diff") or "") or None,
+            images=images,
+            **fields,
+        )
+    if not text and not message.get("reasoning") and TURN_END not in message:
         return None
-    else:
-        item["text"] = text
-    for key in ("id", "timestamp", "kind", "reasoning"):
-        if message.get(key) is not None:
-            item[key] = message[key]
-    if images := images_of(message.get("content")):
-        item["images"] = images
-        if "text" in item:
-            item["text"], _ = without_images(text)
-    return item | message.get(TURN_END, {})
+    text = without_images(text)[0] if images else text
+    return Message(role=role, text=text, images=images, **fields)
 
 
 def text_of(content: Any) -> str:  # noqa: ANN401 -- text or parts
@@ -94,9 +89,9 @@ def without_images(text: str) -> tuple[str, list[str]]:
     return "\n".join(lines), images
 
 
-def _parts(content: Any) -> list[Item]:  # noqa: ANN401 -- as above
+def _parts(content: Any) -> list[dict[str, Any]]:  # noqa: ANN401 -- as above
     entries = cast("list[object]", content) if isinstance(content, list) else [content]
-    return [cast("Item", entry) for entry in entries if isinstance(entry, dict)]
+    return [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
 
 
 def context_of(arguments: Mapping[str, Any]) -> str:
@@ -112,4 +107,4 @@ def _arguments(text: object) -> Mapping[str, Any]:
         decoded: object = msgspec.json.decode(text) if isinstance(text, str) else None
     except msgspec.DecodeError:
         return {}
-    return cast("Item", decoded) if isinstance(decoded, dict) else {}
+    return cast("dict[str, Any]", decoded) if isinstance(decoded, dict) else {}

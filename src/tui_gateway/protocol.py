@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Frame = dict[str, Any]
+Result = WireStruct | Mapping[str, Any]
+"""The result of a request; a struct is turned into what is sent by `answer`."""
 Rid = Any
 """A request's id: whatever JSON value the client chose."""
 
@@ -41,9 +43,10 @@ class RpcError(HermesError):
         self.number = number
 
 
-def answer(rid: Rid, result: Mapping[str, Any]) -> Frame:
+def answer(rid: Rid, result: Result) -> Frame:
     """The answer to a request that was done."""
-    return {"jsonrpc": "2.0", "id": rid, "result": result}
+    content = result.to_wire() if isinstance(result, WireStruct) else result
+    return {"jsonrpc": "2.0", "id": rid, "result": content}
 
 
 def refusal(rid: Rid, number: int, message: str, data: Mapping[str, Any] | None = None) -> Frame:

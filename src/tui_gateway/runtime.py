@@ -17,7 +17,7 @@ from hermes_core.errors import HermesError
 from hermes_protocol.errors import BUSY
 from hermes_protocol.structs import WireStruct
 from tui_gateway import folder
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import Result, Rid, RpcError
 from tui_gateway.transport import Transport
 
 if (
@@ -35,7 +35,7 @@ if (
 SOURCE = "tui"
 """What the store says about conversations that were begun here."""
 
-Settle = Callable[[dict[str, Any] | HermesError], None]
+Settle = Callable[[Result | HermesError], None]
 """Answers a request later: with its result, or with why there is none."""
 Steers = dict[str, Callable[[str], None]]
 """Queued turns that the running turn is to hear, and what answers their senders with a status."""

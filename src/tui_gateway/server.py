@@ -19,7 +19,7 @@ from hermes_protocol.errors import BUSY, NO_SUCH_SESSION, TOO_MANY
 from hermes_protocol.structs import WireStruct
 from tui_gateway import clients, methods, protocol
 from tui_gateway.pool import Pool, run_logged
-from tui_gateway.protocol import Frame, Rid, RpcError
+from tui_gateway.protocol import Frame, Result, Rid, RpcError
 from tui_gateway.resources import Resources
 from tui_gateway.runtime import LiveSession, Renderer, SessionState, Settle
 from tui_gateway.transport import Transport, decode
@@ -499,7 +499,7 @@ class _Runtime:
     def defer_answer(self, rid: Rid) -> Settle:
         transport = self.transport
 
-        def settle(result: dict[str, Any] | HermesError) -> None:
+        def settle(result: Result | HermesError) -> None:
             if isinstance(result, HermesError):
                 frame = protocol.refusal_of(rid, result)
             else:

@@ -2,15 +2,15 @@
 
 from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Any, TypedDict
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
 from hermes_core.loading import loading
+from hermes_protocol import results
 from hermes_protocol.errors import NOT_STORED
 from hermes_protocol.events import Changed
-from hermes_protocol.results import Position, Resumption
+from hermes_protocol.results import Opened, Position, Resumption
 from hermes_state.ledger import lineage, questions, sessions, titles, turns
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.store import Store
@@ -36,25 +36,7 @@ def opening_lock(store: Store, key: str) -> AbstractContextManager[bool]:
         return _deciding.setdefault(store.read(lineage.root, key), Lock())
 
 
-class Snapshot(TypedDict):
-    """An open session at this moment. What the running turn has done is in `inflight`."""
-
-    session_id: str
-    session_key: str
-    stored_session_id: str
-    resumed: str
-    message_count: int
-    messages: list[dict[str, Any]]
-    info: dict[str, Any]
-    inflight: dict[str, Any] | None
-    queued: list[dict[str, Any]]
-    running: bool
-    started_at: float
-    status: str
-    events: Resumption
-
-
-def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = None) -> Snapshot:
+def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = None) -> Opened:
     """Return what a client needs that comes in the middle; it is sent all events that follow.
 
     A client that names its position is sent exactly what it missed, and no messages, if that is kept.
@@ -76,21 +58,21 @@ def snapshot(rt: Runtime, sid: str, limit: int | None, after: Position | None = 
         title, usage = row["title"] or "", info.usage(rt, session)
         description = replace(description, title=title, usage=usage)
     rt.run_after_answer(lambda: _ask_again(rt, sid, session))
-    return {
-        "session_id": sid,
-        "session_key": key,
-        "stored_session_id": key,
-        "resumed": key,
-        "message_count": row["message_count"] if row else len(live.seed),
-        "messages": projected(messages),
-        "info": description.to_wire(),
-        "inflight": inflight,
-        "queued": [prompt.to_wire() for prompt in queue.queued(rt, live)],
-        "running": info.is_running(rt, session),
-        "started_at": row["started_at"] if row else live.created_at,
-        "status": status_of(rt, session),
-        "events": events,
-    }
+    return Opened(
+        session_id=sid,
+        session_key=key,
+        stored_session_id=key,
+        resumed=key,
+        message_count=row["message_count"] if row else len(live.seed),
+        messages=projected(messages),
+        info=description,
+        inflight=inflight,
+        queued=queue.queued(rt, live),
+        running=info.is_running(rt, session),
+        started_at=row["started_at"] if row else live.created_at,
+        status=status_of(rt, session),
+        events=events,
+    )
 
 
 def _position(
@@ -205,7 +187,7 @@ def _end_of(turn: Row) -> dict[str, str]:
 
 def _divide(
     rt: Runtime, session: LiveSession, messages: list[Row], reported: Inflight
-) -> tuple[list[Row], dict[str, Any] | None]:
+) -> tuple[list[Row], results.Inflight | None]:
     """Divide messages into those of ended turns and the running turn; queued prompts are in neither."""
     live, store = rt.live(session), rt.db()
     if live.log is None:
@@ -226,28 +208,23 @@ def _divide(
     if reported.turn_id == current["id"]:
         steps = [message for message in steps if reported.includes(message)]
     prompt = queue.prompt(store, current["id"])
-    return over, {
-        "turn_id": current["id"],
-        "user": prompt.text,
-        "images": prompt.images or [],
-        "messages": projected(steps),
-        "tools": _running_tools(session, reported),
-        "assistant": reported.text,
-        "streaming": True,
-    }
+    return over, results.Inflight(
+        turn_id=current["id"],
+        user=prompt.text,
+        images=prompt.images or [],
+        messages=projected(steps),
+        tools=_running_tools(session, reported),
+        assistant=reported.text,
+        streaming=True,
+    )
 
 
-def _running_tools(session: LiveSession, reported: Inflight) -> list[dict[str, str]]:
+def _running_tools(session: LiveSession, reported: Inflight) -> list[results.RunningTool]:
     """Return the calls that run, as `tool.start` and `tool.progress` reported them."""
     if session.get("tool_progress_mode", "all") == "off":
         return []
     return [
-        {
-            "tool_id": tool.tool_id,
-            "name": tool.name,
-            "context": context_of(tool.arguments),
-            "text": tool.output,
-        }
+        results.RunningTool(tool.tool_id, tool.name, context_of(tool.arguments), tool.output)
         for tool in reported.tools
     ]
 

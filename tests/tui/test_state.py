@@ -154,7 +154,7 @@ def hear(conversation: Conversation, name: str, payload: dict[str, Any]) -> None
 def test_what_the_server_does_not_mention_stays() -> None:
     conversation = Conversation()
     conversation.open(
-        results.Opened("live", "stored", info={"model": "m", "usage": {"context_max": 8}})
+        results.Opened("live", "stored", info=results.Info("m", usage=results.Usage(context_max=8)))
     )
     hear(conversation, "usage.update", {"context_percent": 50})
     hear(conversation, "session.info", {"title": "T", "model": None, "usage": {}})

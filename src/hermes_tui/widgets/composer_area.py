@@ -148,14 +148,9 @@ class ComposerArea(Vertical):
             # After the conversation, which may be shown anew.
             text = commands.format_output(parsed.name, outcome.output)
             self._turn_view.post_message(TurnView.NoteRequested(tab, Note(text)))
-        if outcome.prefill and tab is self._tabs.current:
-            self.composer.recall(outcome.prefill)
-        elif outcome.prefill:
-            tab.draft.text = outcome.prefill
-        if outcome.send:
-            message = UserMessage.of(outcome.send, outcome.busy)
-            self._say(tab, message)
-        if outcome.leaves:
+        if outcome.message:
+            self._say(tab, UserMessage.of(outcome.message, outcome.busy or ""))
+        if outcome.leave:
             await self._run_local("exit", "")
 
     async def run_in_background(self, text: str) -> None:

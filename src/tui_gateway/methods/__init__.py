@@ -14,8 +14,7 @@ import msgspec
 
 from hermes_core.loading import loading
 from hermes_protocol.errors import INVALID_PARAMS, SERVER_ERROR, UNKNOWN_METHOD
-from hermes_protocol.structs import WireStruct
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import Result, Rid, RpcError
 from tui_gateway.runtime import Runtime
 
 Function = Callable[[Runtime, Rid, Any], Any]
@@ -147,7 +146,7 @@ def load(name: str) -> Method:
     return Method(function, function.__annotations__["params"])
 
 
-def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> dict[str, Any] | None:
+def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> Result | None:
     """Do what a method does; raises HermesError. A parameter that is null counts as not given."""
     function, kind = load(name)
     present = {key: value for key, value in params.items() if value is not None}
@@ -158,5 +157,4 @@ def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> dict[str, 
     for field, value in msgspec.structs.asdict(checked).items():
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise RpcError(INVALID_PARAMS, f"{name}: {field} is too large a number.")
-    result = function(rt, rid, checked)
-    return result.to_wire() if isinstance(result, WireStruct) else result
+    return function(rt, rid, checked)

@@ -1,20 +1,24 @@
 """Slash commands: the table that all surfaces share, and how a client runs them."""
 
-from typing import Annotated, Any, NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Any, TypedDict
+
+from msgspec import structs
 
 from hermes_agent import commands, skills
 from hermes_agent.commands import Parsed
 from hermes_agent.skills import Skill, SkillSet
 from hermes_cli import plugins
 from hermes_core import slash_commands
-from hermes_core.errors import Interrupted, UsageError
+from hermes_core.errors import HermesError, Interrupted, UsageError
 from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH
+from hermes_protocol.results import CommandOutcome
 from tui_gateway import attachment, info, prompts, view
 from tui_gateway.command_context import CommandContext
 from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import Result, Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 from tui_gateway.skill_commands import usable
 
@@ -23,26 +27,13 @@ OURS = {row.name for row in COMMANDS} - {row.name for row in commands.COMMANDS}
 """Commands that only make sense where one can type while a turn runs: /queue and /steer."""
 
 
-class Outcome(TypedDict):
-    """The outcome of a command. `send`, `skill`: the client submits `message`, with `busy` if any.
-    `session`: what is open now, when the command opened another conversation."""
-
-    type: str
-    output: str
-    message: NotRequired[str]
-    busy: NotRequired[str]
-    name: NotRequired[str]
-    session: NotRequired[view.Snapshot]
-    leave: NotRequired[bool]
-
-
 class Execute(Session, frozen=True):
     """A command as it is typed."""
 
     command: Annotated[str, says("The line, with or without the slash.")] = ""
 
 
-def execute(rt: Runtime, rid: Rid, params: Execute) -> Outcome | None:
+def execute(rt: Runtime, rid: Rid, params: Execute) -> CommandOutcome | None:
     """Run a slash command and give back what the person is to read."""
     line = params.command.strip()
     parsed = commands.parse(line if line.startswith("/") else f"/{line}")
@@ -61,7 +52,7 @@ class Dispatch(Session, frozen=True):
     arg: Annotated[str, says("What follows it.")] = ""
 
 
-def dispatch(rt: Runtime, rid: Rid, params: Dispatch) -> Outcome | None:
+def dispatch(rt: Runtime, rid: Rid, params: Dispatch) -> CommandOutcome | None:
     """Run a slash command by its name."""
     name = params.name.strip().lstrip("/").lower()
     if not name:
@@ -69,13 +60,13 @@ def dispatch(rt: Runtime, rid: Rid, params: Dispatch) -> Outcome | None:
     return _run(rt, rid, params.session_id, Parsed(name, params.arg.strip()))
 
 
-def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
+def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> CommandOutcome | None:
     session = rt.session(sid)
     if parsed.name in OURS:
         return _run_ours(rt, rid, sid, parsed)
     if (skill := _skill(rt, parsed.name)) is not None:
         message = skills.prompt(skill, parsed.argument)
-        return {"type": "skill", "output": "", "message": message, "name": skill.name}
+        return CommandOutcome("skill", message=message, name=skill.name)
     context = CommandContext(rt, sid, session)
     is_plugin = commands.find(parsed.name) is None and parsed.name in context.plugins
     if commands.find(parsed.name) is None and not is_plugin:
@@ -85,13 +76,13 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
     if reason := _change(session, parsed, before):
         info.estimate(rt, session)
         info.notify_changed(rt, session, reason)
-    outcome: Outcome = {"type": "plugin" if is_plugin else "exec", "output": output}
+    outcome = CommandOutcome("plugin" if is_plugin else "exec", output)
     if context.sent is not None:
-        outcome = {"type": "send", "output": output, "message": text_of(context.sent)}
+        outcome = CommandOutcome("send", output, text_of(context.sent))
     if context.has_moved or context.is_asked_again:
-        outcome["session"] = view.snapshot(rt, sid, view.PAGE)
+        outcome = structs.replace(outcome, session=view.snapshot(rt, sid, view.PAGE))
     if context.is_leaving:
-        outcome["leave"] = True
+        outcome = structs.replace(outcome, leave=True)
     else:
         rt.run_after_answer(
             lambda: info.send(rt, sid, session)
@@ -130,20 +121,22 @@ def _output(rt: Runtime, rid: Rid, sid: str, context: CommandContext, parsed: Pa
         return STOPPED
 
 
-def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> Outcome | None:
+def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> CommandOutcome | None:
     if not parsed.argument:
         raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
     if parsed.name == "queue":
-        return {"type": "send", "output": "", "message": parsed.argument, "busy": "queue"}
+        return CommandOutcome("send", message=parsed.argument, busy="queue")
     settle = rt.defer_answer(rid)
 
-    def answer(result: Any) -> None:  # noqa: ANN401 -- a result or an error
-        settle({"type": "exec", "output": result["status"]} if isinstance(result, dict) else result)
+    def answer(result: Result | HermesError) -> None:
+        if isinstance(result, Mapping):
+            result = CommandOutcome("exec", result["status"])
+        settle(result)
 
     text = attachment.with_pasted(rt.home, parsed.argument)
     if prompts.steer(rt, rt.session(sid), text, answer):
         return None
-    return {"type": "send", "output": "", "message": parsed.argument}
+    return CommandOutcome("send", message=parsed.argument)
 
 
 def _unknown(context: CommandContext, parsed: Parsed) -> RpcError:

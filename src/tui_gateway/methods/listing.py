@@ -1,12 +1,12 @@
 """Conversations in the store and sessions that are open: listed, searched, deleted."""
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from hermes_agent import lease
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
+from hermes_protocol import results
 from hermes_protocol.errors import ID_MISSING, NOT_STORED, STILL_OPEN
-from hermes_protocol.results import Hit, Hits
 from hermes_state import files
 from hermes_state.ledger import lineage, listing, messages, turns
 from hermes_state.ledger import sessions as session_ledger
@@ -28,13 +28,7 @@ class List(Params, frozen=True):
     query: Annotated[str, says("Only those with this in title, first words or id.")] = ""
 
 
-class Sessions(TypedDict):
-    """Conversations, the most recently active first."""
-
-    sessions: list[dict[str, Any]]
-
-
-def list_(rt: Runtime, rid: Rid, params: List) -> Sessions:
+def list_(rt: Runtime, rid: Rid, params: List) -> results.Rows:
     """Stored conversations, one row each; `pending` counts prompts without an answer."""
     del rid
     rows = rt.db().read(
@@ -44,7 +38,7 @@ def list_(rt: Runtime, rid: Rid, params: List) -> Sessions:
         offset=params.offset,
     )
     pending = _pending(rt)
-    return {"sessions": [_row(row) | {"pending": pending.get(row["id"], 0)} for row in rows]}
+    return results.Rows([_row(row, pending.get(row["id"], 0)) for row in rows])
 
 
 def _pending(rt: Runtime) -> dict[str, int]:
@@ -55,23 +49,24 @@ def _pending(rt: Runtime) -> dict[str, int]:
     return found
 
 
-def _row(row: Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "title": row["title"] or "",
-        "preview": row["preview"] or "",
-        "started_at": row["started_at"],
-        "last_active": row["last_active_at"],
-        "ended_at": row["ended_at"],
-        "message_count": row["message_count"],
-        "source": row["source"],
-        "model": row["model"] or "",
-        "cwd": row["cwd"] or "",
-        "cost_usd": row["cost_usd"],
-        "relation": row["relation"] or "",
-        "parent_session_id": row["parent_session_id"],
-        "compressions": row["depth"],
-    }
+def _row(row: Row, pending: int) -> results.Row:
+    return results.Row(
+        id=row["id"],
+        title=row["title"] or "",
+        preview=row["preview"] or "",
+        started_at=row["started_at"],
+        last_active=row["last_active_at"],
+        ended_at=row["ended_at"],
+        message_count=row["message_count"],
+        source=row["source"],
+        model=row["model"] or "",
+        cwd=row["cwd"] or "",
+        cost_usd=row["cost_usd"],
+        relation=row["relation"] or "",
+        parent_session_id=row["parent_session_id"],
+        compressions=row["depth"],
+        pending=pending,
+    )
 
 
 class Recent(TypedDict):
@@ -107,32 +102,28 @@ class ActiveList(Params, frozen=True):
     current_session_id: Annotated[str, says("The open session that the client shows.")] = ""
 
 
-def active_list(rt: Runtime, rid: Rid, params: ActiveList) -> Sessions:
+def active_list(rt: Runtime, rid: Rid, params: ActiveList) -> results.OpenRows:
     """The sessions that are open in this server."""
     del rid
-    found = list(rt.sessions.items())
-    return {
-        "sessions": [
-            _active(rt, sid, session) | {"current": sid == params.current_session_id}
-            for sid, session in found
-        ]
-    }
+    found, current = list(rt.sessions.items()), params.current_session_id
+    return results.OpenRows([_active(rt, sid, session, current) for sid, session in found])
 
 
-def _active(rt: Runtime, sid: str, session: LiveSession) -> dict[str, Any]:
+def _active(rt: Runtime, sid: str, session: LiveSession, current: str) -> results.OpenRow:
     live, key = rt.live(session), info.key_of(session)
     row = rt.db().read(session_ledger.find, key) or {}
-    return {
-        "id": sid,
-        "session_key": key,
-        "title": row.get("title") or session.get("pending_title") or "",
-        "status": view.status_of(rt, session),
-        "preview": truncate(one_line(row.get("preview") or ""), _PREVIEW),
-        "message_count": row.get("message_count", 0),
-        "model": row.get("model") or "",
-        "last_active": live.last_active,
-        "started_at": row.get("started_at", live.created_at),
-    }
+    return results.OpenRow(
+        id=sid,
+        session_key=key,
+        title=row.get("title") or session.get("pending_title") or "",
+        status=view.status_of(rt, session),
+        preview=truncate(one_line(row.get("preview") or ""), _PREVIEW),
+        message_count=row.get("message_count", 0),
+        model=row.get("model") or "",
+        last_active=live.last_active,
+        started_at=row.get("started_at", live.created_at),
+        current=sid == current,
+    )
 
 
 class Search(Params, frozen=True):
@@ -142,16 +133,16 @@ class Search(Params, frozen=True):
     limit: Limit = 20
 
 
-def search(rt: Runtime, rid: Rid, params: Search) -> Hits:
+def search(rt: Runtime, rid: Rid, params: Search) -> results.Hits:
     """Find conversations by what was said in them; one row each, the latest find first."""
     del rid
     hits = rt.db().search_messages(params.query, limit=params.limit, once_per_conversation=True)
-    return Hits([_hit(rt, hit) for hit in hits])
+    return results.Hits([_hit(rt, hit) for hit in hits])
 
 
-def _hit(rt: Runtime, hit: Row) -> Hit:
+def _hit(rt: Runtime, hit: Row) -> results.Hit:
     row = rt.db().read(session_ledger.find, rt.db().read(lineage.tip, hit["session_id"])) or {}
-    return Hit(
+    return results.Hit(
         session_id=row.get("id", hit["session_id"]),
         role=hit["role"],
         message_id=_original(rt, hit),
@@ -174,16 +165,11 @@ class Tree(Params, frozen=True):
     session_id: AnyId
 
 
-class Branches(TypedDict):
-    """Sessions, parents before children; `level` is how deep each lies."""
-
-    sessions: list[dict[str, Any]]
-
-
-def tree(rt: Runtime, rid: Rid, params: Tree) -> Branches:
+def tree(rt: Runtime, rid: Rid, params: Tree) -> results.TreeNodes:
     """Every session that hangs together with this one through branches and compactions."""
     del rid
-    return {"sessions": rt.db().read(lineage.tree, _key(rt, params.session_id))}
+    rows = rt.db().read(lineage.tree, _key(rt, params.session_id))
+    return results.TreeNodes([results.TreeNode(**row) for row in rows])
 
 
 class Delete(Params, frozen=True):

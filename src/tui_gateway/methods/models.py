@@ -2,7 +2,7 @@
 
 import threading
 from functools import partial
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
@@ -10,6 +10,7 @@ from hermes_agent.models.providers import PLUGIN
 from hermes_agent.models.registry import Registry
 from hermes_core.errors import HermesError, ModelError
 from hermes_protocol.errors import BUSY, SERVER_ERROR
+from hermes_protocol.results import ModelChoice, ModelOptions, ModelProvider
 from tui_gateway import agents, offer
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.protocol import Rid, RpcError, outcome_of
@@ -22,17 +23,7 @@ class Ask(Params, frozen=True):
     session_id: Annotated[str, says("The open session, for the model it has chosen.")] = ""
 
 
-class Options(TypedDict):
-    """Every model that can be chosen. `name` is what `config.set model` takes."""
-
-    model: str
-    provider: str
-    models: list[dict[str, Any]]
-    providers: list[dict[str, Any]]
-    error: str
-
-
-def options(rt: Runtime, rid: Rid, params: Ask) -> Options:
+def options(rt: Runtime, rid: Rid, params: Ask) -> ModelOptions:
     """The models that were found here, which one answers, and why."""
     del rid
     used, error = _used(_registry(rt, params.session_id))
@@ -43,22 +34,19 @@ def options(rt: Runtime, rid: Rid, params: Ask) -> Options:
         if all(finding.label not in _labels(listed) for listed in found):
             found = [finding, *found]
     models = [
-        {
-            "name": label,
-            "provider": finding.provider,
-            "reason": finding.reason,
-            "used": used is not None and label == used.label,
-        }
+        ModelChoice(
+            label, finding.provider, finding.reason, used is not None and label == used.label
+        )
         for finding in found
         for label in _labels(finding)
     ]
-    return {
-        "model": used.model if used else "",
-        "provider": used.provider if used else "",
-        "models": list({model["name"]: model for model in reversed(models)}.values())[::-1],
-        "providers": _providers(found),
-        "error": error,
-    }
+    return ModelOptions(
+        model=used.model if used else "",
+        provider=used.provider if used else "",
+        models=list({model.name: model for model in reversed(models)}.values())[::-1],
+        providers=_providers(found),
+        error=error,
+    )
 
 
 def _registry(rt: Runtime, sid: str) -> Registry:
@@ -78,25 +66,17 @@ def _labels(finding: Finding) -> list[str]:
     return [name if finding.provider == PLUGIN else f"{finding.provider}/{name}" for name in names]
 
 
-def _providers(found: list[Finding]) -> list[dict[str, Any]]:
-    """One row a provider, with all that it has at any of its addresses."""
-    rows: dict[str, dict[str, Any]] = {}
+def _providers(found: list[Finding]) -> list[ModelProvider]:
+    by_name: dict[str, list[Finding]] = {}
     for finding in found:
-        row = rows.setdefault(
-            finding.provider,
-            {
-                "slug": finding.provider,
-                "name": finding.provider,
-                "models": [],
-                "total_models": 0,
-                "authenticated": False,
-                "source": finding.reason,
-            },
-        )
-        row["models"] = list(dict.fromkeys([*row["models"], *_labels(finding)]))
-        row["total_models"] = len(row["models"])
-        row["authenticated"] |= bool(finding.model)
-    return list(rows.values())
+        by_name.setdefault(finding.provider, []).append(finding)
+    return [_provider(name, findings) for name, findings in by_name.items()]
+
+
+def _provider(name: str, findings: list[Finding]) -> ModelProvider:
+    models = list(dict.fromkeys(label for finding in findings for label in _labels(finding)))
+    is_usable = any(finding.model for finding in findings)
+    return ModelProvider(name, name, models, len(models), is_usable, findings[0].reason)
 
 
 class Configured(TypedDict):

@@ -5,14 +5,13 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_core.errors import HermesError, NothingSaidError
 from hermes_protocol.errors import BAD_ARGUMENT, ID_MISSING, NOT_STORED
-from hermes_protocol.results import Position
+from hermes_protocol.results import Created, Opened, Position
 from hermes_state.ledger import lineage, sessions, titles
 from tui_gateway import agents, folder, info, stored_session, surface, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
 from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import SOURCE, LiveSession, Runtime, SessionState, at_rest
-from tui_gateway.view import Snapshot
 
 _PAGE = (
     Annotated[
@@ -30,16 +29,6 @@ _AFTER = (
     | None
 )
 _MAX_SEEDS = 10_000
-
-
-class Created(TypedDict):
-    """A session in which nothing has been said here yet."""
-
-    session_id: str
-    stored_session_id: str
-    message_count: int
-    messages: list[dict[str, Any]]
-    info: dict[str, Any]
 
 
 class SeedMessage(Params, frozen=True):
@@ -87,13 +76,8 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
     described = info.describe(rt, session)  # needs the settings: what fails opens nothing
     sid = _open(rt, session)
     rt.run_after_answer(lambda: agents.begin(rt, sid, session))
-    return {
-        "session_id": sid,
-        "stored_session_id": session["session_key"],
-        "message_count": len(live.seed),
-        "messages": projected(live.seed),
-        "info": described.to_wire(),
-    }
+    seed = projected(live.seed)
+    return Created(sid, session["session_key"], len(live.seed), seed, described)
 
 
 class Resume(Params, frozen=True):
@@ -108,7 +92,7 @@ class Resume(Params, frozen=True):
     after: _AFTER = None
 
 
-def resume(rt: Runtime, rid: Rid, params: Resume) -> Snapshot:
+def resume(rt: Runtime, rid: Rid, params: Resume) -> Opened:
     """Continue a stored conversation, where it is now; its open turns go on by themselves.
 
     With `after`, `events.replayed` says whether exactly the missed events follow the answer, which then
@@ -144,7 +128,7 @@ class Activate(Session, frozen=True):
     after: _AFTER = None
 
 
-def activate(rt: Runtime, rid: Rid, params: Activate) -> Snapshot:
+def activate(rt: Runtime, rid: Rid, params: Activate) -> Opened:
     """Watch a session that is open here, also one that another client opened."""
     del rid
     return view.snapshot(rt, params.session_id, params.limit, params.after)

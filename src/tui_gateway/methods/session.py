@@ -4,7 +4,7 @@ from typing import Annotated, Any, TypedDict
 
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, TitleError
-from hermes_protocol import events
+from hermes_protocol import events, results
 from hermes_protocol.errors import (
     BAD_ARGUMENT,
     FOLDER_MISSING,
@@ -12,7 +12,8 @@ from hermes_protocol.errors import (
     TITLE_EMPTY,
     TITLE_REFUSED,
 )
-from hermes_protocol.results import Info, Usage
+from hermes_protocol.results import Info, Message, Usage
+from hermes_protocol.structs import WireStruct
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import partials, sessions, titles
 from hermes_state.ledger import turns as turn_ledger
@@ -163,7 +164,18 @@ class Compress(Session, frozen=True):
     focus_topic: Annotated[str, says("What the summary should keep above all.")] = ""
 
 
-class Compressed(TypedDict):
+class Summary(WireStruct, frozen=True):
+    """The outcome of a compaction for a person: a headline, and what was done instead if anything."""
+
+    noop: bool
+    aborted: bool
+    fallback_used: bool
+    headline: str
+    token_line: str
+    note: str
+
+
+class Compressed(WireStruct, frozen=True):
     """The outcome; the conversation continues in another session of the store."""
 
     status: str
@@ -172,10 +184,10 @@ class Compressed(TypedDict):
     after_messages: int
     before_tokens: int
     after_tokens: int
-    summary: dict[str, Any]
-    usage: dict[str, Any]
-    info: dict[str, Any]
-    messages: list[dict[str, Any]]
+    summary: Summary
+    usage: Usage
+    info: Info
+    messages: list[Message]
 
 
 def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
@@ -213,25 +225,25 @@ def _account(rt: Runtime, session: LiveSession, outcome: dict[str, Any], before:
     headline = f"{before} messages became {after}."
     if not is_done:
         headline = STOPPED if is_stopped else "Nothing to compact yet."
-    return {
-        "status": "compressed" if is_done else "aborted",
-        "removed": max(before - after, 0),
-        "before_messages": before,
-        "after_messages": after,
-        "before_tokens": tokens[0],
-        "after_tokens": tokens[1],
-        "summary": {
-            "noop": not is_done,
-            "aborted": is_stopped,
-            "fallback_used": outcome.get("strategy") in ("digest", "cut"),
-            "headline": headline,
-            "token_line": f"{tokens[0]} → {tokens[1]} tokens" if is_done else "",
-            "note": "/expand shows the originals, /undo compress undoes it." * is_done,
-        },
-        "usage": info.usage(rt, session).to_wire(),
-        "info": info.describe(rt, session).to_wire(),
-        "messages": projected(rt.db().read(message_ledger.as_conversation, key)),
-    }
+    return Compressed(
+        status="compressed" if is_done else "aborted",
+        removed=max(before - after, 0),
+        before_messages=before,
+        after_messages=after,
+        before_tokens=tokens[0],
+        after_tokens=tokens[1],
+        summary=Summary(
+            noop=not is_done,
+            aborted=is_stopped,
+            fallback_used=outcome.get("strategy") in ("digest", "cut"),
+            headline=headline,
+            token_line=f"{tokens[0]} → {tokens[1]} tokens" if is_done else "",
+            note="/expand shows the originals, /undo compress undoes it." * is_done,
+        ),
+        usage=info.usage(rt, session),
+        info=info.describe(rt, session),
+        messages=projected(rt.db().read(message_ledger.as_conversation, key)),
+    )
 
 
 class History(Params, frozen=True):
@@ -242,15 +254,7 @@ class History(Params, frozen=True):
     before: Annotated[int | None, says("Only those before the message with this `id`.")] = None
 
 
-class Messages(TypedDict):
-    """Messages, oldest first, and how many the session has by now: those before a shortening are shown
-    and not counted."""
-
-    count: int
-    messages: list[dict[str, Any]]
-
-
-def history(rt: Runtime, rid: Rid, params: History) -> Messages:
+def history(rt: Runtime, rid: Rid, params: History) -> results.History:
     """List messages: all, or page by page from the end; also of a conversation that is not open."""
     del rid
     store = rt.db()
@@ -264,10 +268,8 @@ def history(rt: Runtime, rid: Rid, params: History) -> Messages:
         found = [*found, *unheld]
         if not found and session is not None:
             found = rt.live(session).seed
-    return {
-        "count": store.read(message_ledger.count, key) + len(unheld) or len(found),
-        "messages": projected(found),
-    }
+    count = store.read(message_ledger.count, key) + len(unheld) or len(found)
+    return results.History(count, projected(found))
 
 
 def usage(rt: Runtime, rid: Rid, params: Session) -> Usage:
