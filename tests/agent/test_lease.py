@@ -89,7 +89,7 @@ def test_renewal_begins_with_the_next_lease_when_no_thread_could_start(
     first, second = lease.acquire(store, "a"), lease.acquire(store, "b")
     with no_threads("leases"):
         renewer.add(store, first, lambda: None)
-    assert "leases are not renewed" in caplog.text
+    assert "Leases are not renewed" in caplog.text
     renewer.add(store, second, lambda: None)
     sql = "SELECT min(expires_at) FROM leases"
     before = store.read(lambda c: c.value(sql))

@@ -192,7 +192,7 @@ async def test_a_server_that_cannot_start_is_told_with_what_to_do(
     async with running(folder, home, connect=broken, waits=False) as ui:
         ui.type("kept")
         await ui.until(lambda: any("no disk" in note for note in ui.notes))
-        await ui.until(lambda: "Ctrl+L tries again" in ui.picture())
+        await ui.until(lambda: "Press Ctrl+L to try again" in ui.picture())
         await ui.until(lambda: "server gone" in ui.picture())
         count = len(ui.notes)
         await ui.press("ctrl+l")
