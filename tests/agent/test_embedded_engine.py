@@ -143,7 +143,7 @@ def test_it_stops_while_it_reads_a_long_prompt(file: Path, tmp_path: Path) -> No
     stop, reading, ended = Stop(), threading.Event(), threading.Event()
 
     def hear(event: Event) -> None:
-        if isinstance(event, Notice) and "Reading" in event.text:
+        if isinstance(event, Notice) and "reading" in event.text:
             reading.set()
 
     def work() -> None:
@@ -236,7 +236,7 @@ def _start(path: Path, cache: Path, system: str = HEAD) -> tuple[Reply, list[Eve
 
 
 def _says_reading(events: list[Event]) -> bool:
-    return any(isinstance(event, Notice) and "Reading" in event.text for event in events)
+    return any(isinstance(event, Notice) and "reading" in event.text for event in events)
 
 
 def test_a_second_start_does_not_read_the_prompt_again(file: Path, tmp_path: Path) -> None:

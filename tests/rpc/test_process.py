@@ -393,7 +393,7 @@ def test_what_nobody_caught_is_written_down(world: World, home: Home) -> None:
         "    thread = threading.Thread(target=lambda: 1 / 0)\n"
         "    thread.start()\n"
         "    thread.join()\n"
-        "    entry._wishes.put('done')\n"
+        "    entry._exit_requests.put('done')\n"
         "sys.exit(entry._supervise(serve, lambda: None))\n"
     )
     done = subprocess.run(

@@ -64,7 +64,7 @@ async def test_own_keys_replace_ours(folder: Path, home: Home) -> None:
 async def test_keys_for_something_unknown_are_told(folder: Path, home: Home) -> None:
     preferences.save(home, Preferences(keys={"dance": "f9"}))
     async with running(folder, home) as ui:
-        await ui.until(lambda: any("nothing called dance" in note for note in ui.notes))
+        await ui.until(lambda: any("unknown action dance" in note for note in ui.notes))
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_a_revoked_token_ends_the_connection_and_names_the_setting(
         async with bot.running() as adapter:
             synapse.ask("POST", "/_matrix/client/v3/logout", {}, bot.account.access_token)
             [error] = await bot.lost.until(lambda items: items)
-            assert "logged us out" in str(error)
+            assert "logged the account out" in str(error)
             with pytest.raises(PlatformError) as refused:
                 await adapter.connect(is_reconnect=True)
         assert refused.value.is_fatal
