@@ -6,8 +6,11 @@ from typing import Any
 
 from hermes_agent import lease
 from hermes_cli import plugins
+from hermes_core.errors import StoreError
 from hermes_engine import closing
-from hermes_state.ledger import lineage, sessions
+from hermes_engine.surface import Running
+from hermes_state.ledger import lineage, sessions, turns
+from hermes_state.transitions import TurnState
 from tui_gateway import info, prompts
 from tui_gateway.runtime import SOURCE, LiveSession, Runtime
 
@@ -84,11 +87,20 @@ def _stop(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> None:
         if drops_queue:
             prompts.interrupt(rt, session, cancels_queue=True)
         running = engine.work.get(live.conversation_id)
-        if running is not None and running.agent is None and not drops_queue:
+        if running is not None and not drops_queue and not _has_begun(rt, running):
             running.stop.suspend()  # it has not begun, and runs when the conversation is opened
         else:
             engine.interrupt(live.conversation_id)
         engine.work.wait_until_idle(live.conversation_id, _LEAVE_TIMEOUT_S)
+
+
+def _has_begun(rt: Runtime, running: Running) -> bool:
+    """Return whether a turn was started on disk; before that it may have an agent already."""
+    try:
+        row = rt.db().read(turns.find, running.turn.id)
+    except StoreError:
+        return running.agent is not None
+    return row is None or row["state"] != TurnState.ACCEPTED
 
 
 def _stop_following(rt: Runtime, session: LiveSession) -> None:

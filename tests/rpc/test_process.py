@@ -190,7 +190,7 @@ def test_a_prompt_that_came_before_the_agent_was_there_outlives_the_process(worl
     process.signal(signal.SIGTERM)
     assert process.wait_for_end() == 0
     key = opened["stored_session_id"]
-    assert world.states(key) == ["accepted"]
+    assert world.states(key) in (["accepted"], ["running"])  # open, whether it had begun or not
     assert world.row(key)["end_reason"] == "tui_shutdown"
     answering.set()
     world.model.add("Here it is.")

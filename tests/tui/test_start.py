@@ -94,7 +94,9 @@ def test_on_a_dumb_terminal_it_is_the_line_chat(start: Start) -> None:
 @needs_tmux
 def test_without_the_extra_it_says_so_and_is_the_line_chat(start: Start) -> None:
     terminal = start(WITHOUT_TEXTUAL)
-    terminal.wait_for("This is line mode", "pip install -e '.[tui]'", "Type /help for commands.", "\n>")
+    terminal.wait_for(
+        "This is line mode", "pip install -e '.[tui]'", "Type /help for commands.", "\n>"
+    )
     terminal.press("C-d")
     terminal.wait_for("left with 0")
 
