@@ -23,6 +23,7 @@ from hermes_agent.assembly import Assembly
 from hermes_agent.permissions import Permissions
 from hermes_agent.turn.events import Event, TurnEnded
 from hermes_agent.turn.stop import Stop
+from hermes_core import threads
 from hermes_core.errors import IllegalTransitionError, StoreError, TurnNotFoundError
 from hermes_engine import closing
 from hermes_engine.agents import AwakeAgents
@@ -515,7 +516,7 @@ class Engine:
         """Run a turn in a thread of its own, which does not keep the process from ending."""
         thread = threading.Thread(target=self._run, args=(running,), name="turn", daemon=True)
         try:
-            thread.start()
+            threads.start(thread)
         except RuntimeError as error:  # no memory for a thread
             logger.warning("Turn %s could not be started: %s", running.turn.id, error)
             self._postpone(running.turn.conversation_id, _LOOK_INTERVAL_S)

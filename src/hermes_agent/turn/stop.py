@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import TypeVar
 
+from hermes_core import threads
 from hermes_core.errors import Interrupted
 
 T = TypeVar("T")
@@ -118,7 +119,7 @@ def in_thread(work: Callable[[], T], name: str) -> Future[T]:
             future.set_exception(error)
 
     context = copy_context()
-    threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
+    threads.start(threading.Thread(target=context.run, args=(run,), name=name, daemon=True))
     return future
 
 
