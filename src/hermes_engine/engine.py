@@ -83,6 +83,7 @@ class Engine:
         """Conversations that surfaces have open, and how often."""
         self._not_before: dict[str, float] = {}
         """Conversations to leave alone until a moment of the monotonic clock."""
+        self._wake_count = 0
         self._news = threading.Event()
         self._closing = threading.Event()
         self._runner = TurnRunner(
@@ -265,6 +266,7 @@ class Engine:
     def wake(self, conversation_id: str | None = None) -> None:
         """Look for turns now, also where they were not ready before: in one conversation or in all."""
         with self._lock:
+            self._wake_count += 1
             if conversation_id is None:
                 self._not_before.clear()
             else:
@@ -442,10 +444,15 @@ class Engine:
 
     # -- dispatching ------------------------------------------------------------------------------
 
-    def _postpone(self, conversation_id: str, seconds: float) -> None:
-        """Begin nothing in a conversation for a while, or until `wake`."""
+    def _postpone(self, conversation_id: str, seconds: float, wake_count: int) -> None:
+        """Begin nothing in a conversation for a while, or until `wake`.
+
+        Does nothing when `wake` was called since the count was taken: what the turn waited for may have
+        come between its surface's answer and now.
+        """
         with self._lock:
-            self._not_before[conversation_id] = time.monotonic() + seconds
+            if self._wake_count == wake_count:
+                self._not_before[conversation_id] = time.monotonic() + seconds
 
     def _dispatch(self) -> None:
         poll_due = 0.0
@@ -519,7 +526,7 @@ class Engine:
             threads.start(thread)
         except RuntimeError as error:  # no memory for a thread
             logger.warning("Turn %s could not be started: %s", running.turn.id, error)
-            self._postpone(running.turn.conversation_id, _LOOK_INTERVAL_S)
+            self._postpone(running.turn.conversation_id, _LOOK_INTERVAL_S, self._wake_count)
             self.work.end(running)
 
     def _runnable(self, opened: Collection[str]) -> list[Row]:
@@ -542,6 +549,7 @@ class Engine:
 
     def _run(self, running: Running) -> None:
         pause_s = _LOOK_INTERVAL_S
+        wake_count = self._wake_count
         try:
             pause_s = self._runner.run(running)
         except Exception:  # the last boundary of a turn: the next one must run
@@ -550,7 +558,7 @@ class Engine:
             with self._lock:
                 self._ended_here.add(running.turn.id)
             if pause_s:
-                self._postpone(running.turn.conversation_id, pause_s)
+                self._postpone(running.turn.conversation_id, pause_s, wake_count)
             self.work.end(running)
             if running.agent is not None and not self.agents.holds(running.agent):
                 running.agent.close()

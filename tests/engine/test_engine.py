@@ -150,6 +150,21 @@ def test_a_surface_that_is_not_ready_keeps_its_turn_waiting(make_world: MakeWorl
     assert world.wait_for(accepted) == ["answered"]
 
 
+def test_a_wake_between_the_answer_not_ready_and_the_wait_is_not_lost(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(["here"])
+    plan = world.surface.plan
+
+    def ready_a_moment_later(running: Running) -> TurnPlan:
+        monkeypatch.setattr(world.surface, "plan", plan)
+        world.engine.wake()
+        raise NotReadyError
+
+    monkeypatch.setattr(world.surface, "plan", ready_a_moment_later)
+    assert world.wait_for(world.accept("hello")) == ["answered"]
+
+
 def test_a_turn_that_cannot_be_planned_fails_with_a_notice(make_world: MakeWorld) -> None:
     world = make_world([])
     world.surface.problems = [UsageError("There is no such schedule.")]
