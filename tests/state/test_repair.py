@@ -33,6 +33,8 @@ ONE_OF_EACH: dict[str, dict[str, object] | None] = {
     "leases": {"conversation_id": "s0"},
     "turns": {"id": "t", "session_id": "s0", "state": "answered", "final_message_id": 2},
     "effects": {"turn_id": "t", "state": "done"},
+    "checkpoints": {"turn_id": "t"},
+    "lasting_effects": {"turn_id": "t", "kind": "host"},
     "inbox": {"platform": "telegram", "message_id": "m1", "outcome": "turn", "turn_id": "t"},
     "inbox_parts": {"platform": "telegram", "message_id": "m1"},
     "outbox": {"turn_id": "t", "state": "sent"},

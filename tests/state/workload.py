@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from hermes_core.errors import StoreError, TitleError
 from hermes_state import SessionDB
 from hermes_state.ledger import (
+    checkpoints,
     effects,
     leases,
     lineage,
@@ -85,6 +86,12 @@ def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> I
     step = {"role": "assistant", "content": f"{name}: let me see", "tool_calls": [{"id": "call 1"}]}
     step_id = store.write(turns.step, turn_id, step, calls, lease)
     yield
+    checkpoint = store.write(checkpoints.begin, turn_id, f"{name}:files", "tree 1", (), lease)
+    yield
+    store.write(checkpoints.amend, checkpoint, "tree 2")
+    yield
+    store.write(checkpoints.note_effect, turn_id, "call 2", "mail", "host", "example.org")
+    yield
     first, second = (effect["id"] for effect in store.read(effects.of_turn, turn_id))
     store.write(effects.start, first, lease)
     yield
@@ -98,6 +105,10 @@ def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> I
     yield
     result = {"role": "tool", "content": f"{name}: sent, perhaps", "tool_call_id": "call 2"}
     store.write(effects.unknown, second, result, lease)
+    yield
+    store.write(checkpoints.end, checkpoint, "tree 3", ["big.bin is too large"])
+    yield
+    store.write(checkpoints.mark_restored, [checkpoint])
     yield
     store.write(usage.record, child, Spent("scripted", input_tokens=100), turn_id=turn_id)
     yield
@@ -211,6 +222,10 @@ _QUERIES = {
     "effects": "SELECT t.session_id, e.tool_call_id, e.state, r.content FROM effects AS e"
     " JOIN turns AS t ON t.id = e.turn_id LEFT JOIN messages AS r ON r.id = e.result_message_id"
     " ORDER BY e.id",
+    "checkpoints": "SELECT workspace, before, after, notes, restored_at IS NULL FROM checkpoints"
+    " ORDER BY id",
+    "lasting_effects": "SELECT t.session_id, e.tool_call_id, e.kind, e.detail FROM lasting_effects"
+    " AS e JOIN turns AS t ON t.id = e.turn_id ORDER BY 1, 2",
     "inbox": "SELECT chat_id, message_id, outcome, turn_id IS NOT NULL FROM inbox ORDER BY 1, 2",
     "outbox": "SELECT chat_id, content, piece, state, attempts, platform_message_id, error"
     " FROM outbox ORDER BY id",

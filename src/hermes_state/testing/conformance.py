@@ -6,6 +6,7 @@ that the database itself refuses, use the SQL of the SQLite schema.
 """
 
 from hermes_state.testing.rules.budgets import BudgetRules
+from hermes_state.testing.rules.checkpoints import CheckpointRules
 from hermes_state.testing.rules.effects import EffectRules
 from hermes_state.testing.rules.inbox import InboxRules
 from hermes_state.testing.rules.leases import LeaseRules
@@ -38,6 +39,7 @@ class StoreConformance(
     EffectRules,
     InboxRules,
     PartialRules,
+    CheckpointRules,
     OutboxRules,
     RouteRules,
     LeaseRules,

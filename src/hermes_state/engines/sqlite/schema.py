@@ -520,6 +520,37 @@ UPDATE routes SET expired = 1
     WHERE json_valid(entry) AND json_type(entry, '$.expiry_finalized') = 'true';
 """
 
+_CHECKPOINTS = """
+-- What a workspace held before and after an attempt at a turn: git trees in the home's own repository
+-- of that workspace. NULL before: none could be taken; NULL after: the attempt runs, or was killed. The
+-- notes (JSON) say what is not in the trees.
+CREATE TABLE checkpoints (
+    id          INTEGER PRIMARY KEY,
+    turn_id     TEXT NOT NULL REFERENCES turns(id) ON DELETE CASCADE,
+    workspace   TEXT NOT NULL,
+    before      TEXT,
+    after       TEXT,
+    notes       TEXT NOT NULL DEFAULT '[]',
+    taken_at    REAL NOT NULL,
+    ended_at    REAL,
+    restored_at REAL,
+    CHECK ((after IS NOT NULL) <= (ended_at IS NOT NULL))
+) STRICT;
+CREATE INDEX checkpoints_turn ON checkpoints (turn_id);
+CREATE INDEX checkpoints_workspace ON checkpoints (workspace, taken_at);
+
+-- What a tool call did, or may have done, that restoring files does not undo.
+CREATE TABLE lasting_effects (
+    turn_id      TEXT NOT NULL REFERENCES turns(id) ON DELETE CASCADE,
+    tool_call_id TEXT NOT NULL,
+    tool_name    TEXT NOT NULL,
+    kind         TEXT NOT NULL CHECK (kind IN ('host', 'outside', 'unconfined', 'other')),
+    detail       TEXT NOT NULL,
+    noted_at     REAL NOT NULL,
+    PRIMARY KEY (turn_id, tool_call_id, kind, detail)
+) STRICT, WITHOUT ROWID;
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _SESSIONS),
     Step("m002_ledger", _LEDGER),
@@ -530,6 +561,7 @@ STEPS: tuple[Step, ...] = (
     Step("m007_messages_compacted", _COMPACTED),
     Step("m008_workers", _WORKERS),
     Step("m009_columns", _COLUMNS),
+    Step("m010_checkpoints", _CHECKPOINTS),
 )
 
 SCHEMA_VERSION = len(STEPS)
