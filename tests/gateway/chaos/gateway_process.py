@@ -50,7 +50,7 @@ class GatewayProcess:
 
     def __init__(self, home: Home, surfaces: Sequence[Surface], model: str, log: Path) -> None:
         """`log` takes everything that it says."""
-        self._home = home
+        self.home = home
         self._log = log
         self._places = surfaces
         self._model = model
@@ -79,7 +79,7 @@ class GatewayProcess:
             owners="\n".join(owners),
         )
         tables = "\n".join(surface.settings() for surface in self._places)
-        self._home.config.write_text(head + tables, "utf-8")
+        self.home.config.write_text(head + tables, "utf-8")
 
     def start(self) -> None:
         self.is_up.clear()

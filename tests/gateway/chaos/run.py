@@ -13,6 +13,8 @@ from pathlib import Path
 
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
+from hermes_state import SessionDB
+from hermes_state.ledger import outbox
 from tests.gateway.chaos import loopback, script, verdict
 from tests.gateway.chaos.faults import Disk, Faults
 from tests.gateway.chaos.gateway_process import MOMENTS, GatewayProcess, Moment
@@ -181,9 +183,16 @@ class Run:
             _pause(_TROUBLE_S)
         self._troubles.end()
         end = time.monotonic() + _SETTLE_S
-        while time.monotonic() < end and not all(talk.is_complete for talk in self.talks):
+        while time.monotonic() < end and not self._is_settled():
             _pause(_LOOK_S)
         self._stop()
+
+    def _is_settled(self) -> bool:
+        """Return whether everybody has a whole reply, and nothing is still to be sent again."""
+        if not all(talk.is_complete for talk in self.talks):
+            return False
+        with SessionDB(self._gateway.home.database) as store:
+            return store.read(outbox.next_due_at) is None
 
     def _stop(self) -> None:
         """Stop in good order: what is settled must not be told anything more."""
