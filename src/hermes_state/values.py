@@ -239,6 +239,18 @@ EVERYWHERE = ""
 """The scope of a grant for all conversations."""
 
 
+class Grant(NamedTuple):
+    """A yes that lasts: the key that later calls are compared with, and what it is for, for people."""
+
+    key: str
+    tool_name: str = ""
+    subject: str = ""
+    """The command, the path or the host."""
+    folder: str = ""
+    reasons: str = ""
+    granted_by: str = ""
+
+
 class Question(NamedTuple):
     """A question to a person."""
 

@@ -19,6 +19,7 @@ from hermes_agent.turn.events import QuestionAsked, ToolEnded, ToolStarted
 from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
+from hermes_state.values import Grant
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 
@@ -348,6 +349,21 @@ def test_a_call_that_leaves_the_sandbox_is_asked_about_every_time(
     assert store.read(questions.granted, chat.agent.session_id) == set()
 
 
+def test_a_lasting_yes_is_stored_in_words_too(
+    make_chat: MakeChat, store: SessionDB, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "x")
+    write = call("write_file", path=path, content="x")
+    chat = make_chat([write, "ok"], [write_file.TOOL], can_ask=True)
+    Person(chat, store, "always")
+    chat.say()
+    (row,) = store.read(questions.grants)
+    folder = str(chat.agent.tool_context.cwd)
+    assert (row["tool_name"], row["subject"], row["folder"]) == ("write_file", path, folder)
+    assert row["scope"] == questions.EVERYWHERE
+    assert row["reasons"].endswith("outside the workspace")
+
+
 def test_a_lasting_yes_of_a_former_version_is_asked_again(
     make_chat: MakeChat, store: SessionDB
 ) -> None:
@@ -357,7 +373,8 @@ def test_a_lasting_yes_of_a_former_version_is_asked_again(
         danger.key
         for danger in of_command("rm -rf ../precious", *[chat.agent.tool_context.cwd] * 3)
     ]
-    store.write(questions.grant, [*former, "terminal:rm -r", "terminal:unsandboxed"])
+    for key in (*former, "terminal:rm -r", "terminal:unsandboxed"):
+        store.write(questions.grant, Grant(key))
     person = Person(chat, store, "deny")
     assert run_in(Watched(), chat) == []
     assert len(person.asked) == 1

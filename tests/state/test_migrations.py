@@ -139,6 +139,7 @@ RELEASED = {
     "m008_workers": "a7e07d38326694a5",
     "m009_columns": "f933306d54c4293c",
     "m010_checkpoints": "cd65eaa7ad8c42c4",
+    "m011_grants": "25a6cc92ebba57b4",
 }
 """A hash per step. Stores have taken these steps: a change is a new step, never an edit."""
 

@@ -32,7 +32,7 @@ from hermes_core.text import one_line
 from hermes_state.ledger import questions
 from hermes_state.ledger.questions import EVERYWHERE
 from hermes_state.transitions import QuestionState
-from hermes_state.values import Question, Row
+from hermes_state.values import Grant, Question, Row
 
 CHOICES = ("once", "session", "always", "deny")
 HOST_KEY = "host:"
@@ -100,7 +100,8 @@ class Gate:
         if dangers and not is_allowed:
             key = _key(tool, args, bench, dangers)
             if access.unconfined or not self._is_granted(key, bench, who):
-                self._ask(tool, subject, dangers, key, bench, who, stop, report)
+                lasting = Grant(key, tool.name, subject, str(bench.cwd))
+                self._ask(tool, subject, dangers, lasting, bench, who, stop, report)
         return Permit(tool.name, subject, access, path)
 
     def admit_host(
@@ -120,7 +121,8 @@ class Gate:
         if self._settings.mode == "allow":
             return
         danger = Danger("exfiltration", f"Connects to {host}", f"{HOST_KEY}{host}")
-        self._ask(tool, permit.subject, [danger], danger.key, bench, who, stop, report)
+        lasting = Grant(danger.key, subject=host)
+        self._ask(tool, permit.subject, [danger], lasting, bench, who, stop, report)
 
     def _is_granted(self, key: str, bench: ToolContext, who: CallRef) -> bool:
         # What an owner has allowed for all times is not allowed to everybody they let in.
@@ -133,7 +135,7 @@ class Gate:
         tool: Tool,
         subject: str,
         dangers: Sequence[Danger],
-        key: str,
+        lasting: Grant,
         bench: ToolContext,
         who: CallRef,
         stop: Stop,
@@ -169,7 +171,8 @@ class Gate:
             choice = "once"
         if choice in ("session", "always"):
             scope = who.conversation_id if choice == "session" else EVERYWHERE
-            bench.store.write(questions.grant, [key], scope)
+            grant = lasting._replace(reasons=why, granted_by=by)
+            bench.store.write(questions.grant, grant, scope)
         self._tell_answer(row, tool, who, choice, by)
         if choice == "expired":
             raise ToolDeniedError(

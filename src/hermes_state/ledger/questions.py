@@ -6,7 +6,6 @@ question again, with an answer that came in the meantime.
 """
 
 import os
-from collections.abc import Sequence
 
 from hermes_core import config
 from hermes_core.errors import StoreError
@@ -14,7 +13,7 @@ from hermes_core.secrets import redact
 from hermes_state.ledger.records import decode, encode
 from hermes_state.store import Tx, one_statement
 from hermes_state.transitions import QuestionState
-from hermes_state.values import EVERYWHERE, Question, Row
+from hermes_state.values import EVERYWHERE, Grant, Question, Row
 
 
 def ask(tx: Tx, question: Question) -> Row:
@@ -123,16 +122,21 @@ def _rows(found: list[Row]) -> list[Row]:
     return found
 
 
-def grant(tx: Tx, keys: Sequence[str], scope: str = EVERYWHERE) -> None:
-    """Store a lasting approval of these keys, for one conversation or everywhere."""
-    for key in keys:
-        tx.run(
-            "INSERT INTO grants VALUES (?, ?, ?) ON CONFLICT (scope, key)"
-            " DO UPDATE SET granted_at = excluded.granted_at",
-            scope,
-            key,
-            tx.now,
-        )
+def grant(tx: Tx, approval: Grant, scope: str = EVERYWHERE) -> None:
+    """Store a lasting approval, for one conversation or everywhere."""
+    approval = approval._replace(subject=redact(approval.subject), reasons=redact(approval.reasons))
+    columns = ", ".join(("scope", *Grant._fields, "granted_at"))
+    tx.run(
+        f"INSERT OR REPLACE INTO grants ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        scope,
+        *approval,
+        tx.now,
+    )
+
+
+def grants(tx: Tx) -> list[Row]:
+    """Return all lasting approvals, with their scope and age, the newest first."""
+    return tx.rows("SELECT * FROM grants ORDER BY granted_at DESC, scope, key")
 
 
 def revoke(tx: Tx, key: str, scope: str = EVERYWHERE) -> bool:

@@ -551,6 +551,16 @@ CREATE TABLE lasting_effects (
 ) STRICT, WITHOUT ROWID;
 """
 
+_GRANTS = """
+-- What a grant is for, in words for people: the key is a hash. Empty in grants of before; those of calls
+-- match nothing any more.
+ALTER TABLE grants ADD COLUMN tool_name TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN subject TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN folder TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN reasons TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN granted_by TEXT NOT NULL DEFAULT '';
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _SESSIONS),
     Step("m002_ledger", _LEDGER),
@@ -562,6 +572,7 @@ STEPS: tuple[Step, ...] = (
     Step("m008_workers", _WORKERS),
     Step("m009_columns", _COLUMNS),
     Step("m010_checkpoints", _CHECKPOINTS),
+    Step("m011_grants", _GRANTS),
 )
 
 SCHEMA_VERSION = len(STEPS)

@@ -5,7 +5,7 @@ from hermes_core.errors import IllegalTransitionError, StoreError
 from hermes_state.db import SessionDB
 from hermes_state.ledger import effects, leases, outbox, questions, turns
 from hermes_state.testing.rules.setup import contents, refused, running
-from hermes_state.values import Call, OutboundPart, Question, Settled
+from hermes_state.values import Call, Grant, OutboundPart, Question, Settled
 
 
 class QuestionRules:
@@ -69,14 +69,23 @@ class QuestionRules:
         assert store.read(questions.with_stale_buttons) == []
 
     def test_a_lasting_yes_holds_where_it_was_given(self, store: SessionDB) -> None:
-        store.write(questions.grant, ["rm"], "here")
-        store.write(questions.grant, ["curl"])
+        store.write(questions.grant, Grant("rm"), "here")
+        store.write(questions.grant, Grant("curl"))
         assert store.read(questions.granted, "here") == {"rm", "curl"}
         assert store.read(questions.granted, "there") == {"curl"}
         assert store.read(questions.granted, "here", everywhere=False) == {"rm"}
         assert store.write(questions.revoke, "curl")
         assert not store.write(questions.revoke, "curl")
         assert store.read(questions.granted, "there") == set()
+
+    def test_a_lasting_yes_can_be_shown_to_people(self, store: SessionDB) -> None:
+        grant = Grant("call:1", "terminal", "rm -r x", "/src", "Removes files", "telegram:1")
+        for _ in range(2):  # a second yes is the same grant
+            store.write(questions.grant, grant, "here")
+        (row,) = store.read(questions.grants)
+        assert row["granted_at"] <= clock.now()
+        assert row["scope"] == "here"
+        assert Grant(*(row[field] for field in Grant._fields)) == grant
 
     def test_a_stopped_turn_leaves_no_call_without_a_result(self, store: SessionDB) -> None:
         turn_id = running(store)
@@ -116,6 +125,8 @@ class QuestionRules:
                 questions.ask, self._question(turn_id)._replace(detail='echo hunter"22')
             )
             assert row["detail"] == "echo [secret API_KEY]"
+            store.write(questions.grant, Grant("k", "terminal", 'echo hunter"22'))
+            assert store.read(questions.grants)[0]["subject"] == "echo [secret API_KEY]"
             put_off, lost = store.write(
                 outbox.add, [OutboundPart("p", c, 'is hunter"22') for c in "ab"]
             )
