@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check tiers fuzz cov lint type imports docs sizes marks fmt report chat screenshots bench crash servers
+.PHONY: help setup test check tiers fuzz cov lint type imports docs sizes marks dist fmt report chat screenshots bench crash servers
 
 help: ## show the verbs
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ sizes: $(READY) ## lines per part, broad excepts and banned words stay below the
 
 marks: $(READY) ## lower the counts of scripts/marks.toml to what they are now
 	$(BIN)/python scripts/marks.py --write
+
+dist: $(READY) ## build the wheel and the source archive in dist/
+	$(BIN)/python -m build --no-isolation
 
 fmt: $(READY) ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .

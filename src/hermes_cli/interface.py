@@ -6,10 +6,13 @@ import sys
 
 from hermes_core import config, log
 from hermes_core.errors import ConfigError, UsageError
+from hermes_core.installation import install_command
 from hermes_core.paths import Home
-from hermes_core.version import install_command
 
-INSTALL = install_command("tui")
+
+def install_hint() -> str:
+    """Return the command that installs the terminal UI."""
+    return install_command("tui")
 
 
 def is_possible() -> bool:
@@ -38,7 +41,7 @@ def run(home: Home, connect: object, opening: object) -> int:
     if not is_installed():
         raise ConfigError(
             "The terminal UI is not installed.",
-            fix=f"Install it: {INSTALL}. Or use: hermes chat.",
+            fix=f"Install it: {install_hint()}. Or use: hermes chat.",
         )
     log.set_up(home.create().logs, "info")
     interface = importlib.import_module("hermes_tui.app")

@@ -20,7 +20,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from hermes_core.errors import HermesError
-from hermes_core.version import install_command
+from hermes_core.installation import install_command
 from hermes_protocol import errors
 from tui_gateway import protocol, server
 from tui_gateway.pool import run_logged

@@ -18,8 +18,8 @@ from hermes_cli.plugin_calls import guarded
 from hermes_cli.plugin_context import FactoryRecord
 from hermes_core import config, secrets
 from hermes_core.errors import ConfigError, PluginError, describe_error
+from hermes_core.installation import install_command
 from hermes_core.paths import Home, make_folder
-from hermes_core.version import install_command
 
 logger = logging.getLogger(__name__)
 

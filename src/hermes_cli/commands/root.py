@@ -105,7 +105,7 @@ def _chat(ctx: click.Context, opening: dict[str, object]) -> int:
     if interface.is_possible() and not app.as_json:
         if interface.is_installed():
             return ctx.invoke(tui.command, **opening)
-        click.echo(f"This is line mode. For the terminal UI: {interface.INSTALL}", err=True)
+        click.echo(f"This is line mode. For the terminal UI: {interface.install_hint()}", err=True)
     chat = importlib.import_module("hermes_cli.commands.chat")
     return ctx.invoke(chat.command, **opening)
 

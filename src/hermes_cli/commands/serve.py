@@ -39,7 +39,7 @@ def command(app: App, port: int, token_file: Path | None) -> None:
     try:
         entry.serve(port, token_file, None if app.as_json else _print_address)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error}.", fix=f"Install it: {interface.INSTALL}.") from error
+        raise ConfigError(f"{error}.", fix=f"Install it: {interface.install_hint()}.") from error
 
 
 def _print_address(address: Any, file: Path) -> None:  # noqa: ANN401 -- its module is imported lazily

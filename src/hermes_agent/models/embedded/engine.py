@@ -32,8 +32,8 @@ from hermes_core.errors import (
     ModelMissingError,
     ModelRefusedError,
 )
+from hermes_core.installation import install_command
 from hermes_core.paths import make_folder
-from hermes_core.version import install_command
 
 if TYPE_CHECKING:
     import xllamacpp
