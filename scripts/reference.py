@@ -212,7 +212,7 @@ def rpc_page() -> str:
     transport = (
         "User interfaces talk to `python -m tui_gateway.entry` over its pipes: JSON-RPC 2.0, one object"
         " per line, UTF-8. With `--ws` the server listens on loopback; the private file"
-        " `tui_gateway.json` in the home then holds `url` and `token`. Send the token in the header"
+        " `tui_gateway.json` in the home then has `url` and `token`. Send the token in the header"
         " `Authorization: Bearer` or the query `?token=`. The names are those of the hermes-agent"
         " protocol. Other methods are unknown (-32601); clients ignore unknown events and fields. A"
         " `session_id` is an open session, which ends with the process; the id in the store is"
@@ -305,7 +305,11 @@ def _docline(kind: type) -> str:
 def providers_page() -> str:
     """List every provider of models, and the facts that plugins declare."""
     providers = importlib.import_module("hermes_agent.models.providers")
-    parts = ["# Providers of models", NOTICE, "A key in the environment is enough to use one."]
+    parts = [
+        "# Providers of models",
+        NOTICE,
+        "Set the key of a provider in the environment to use it.",
+    ]
     rows = (
         [f"`{p.name}`", p.base_url, _coded(p.key_variable), _coded(p.address_variable)]
         + [_coded(p.default_model), p.adapter]
@@ -315,7 +319,7 @@ def providers_page() -> str:
     columns = ["Provider", "Address", "Key", "Another address", "Default model", "Format"]
     parts += [
         _table(columns, rows),
-        "## Add one",
+        "## Add a provider",
         inspect.cleandoc(providers.__doc__).partition("\n\n")[2],
     ]
     parts += ["The facts of a provider:", _facts(providers.Provider)]

@@ -56,8 +56,8 @@ class AdminChats:
         stored = msgspec.json.encode(source.to_dict()).decode()
         self._store.write(meta.put, _key(source.platform.value), stored)
         return (
-            "I send notices to this chat now: who wants to be let in, a platform that rejects my"
-            " settings, and an unexpected end of the gateway."
+            "I send notices to this chat now: new pairing codes, platforms that reject my"
+            " settings, and crashes of the gateway."
         )
 
     def send(self, text: str, name: str, *, except_platform: str = "") -> int:

@@ -55,13 +55,13 @@ from hermes_state.values import Accepted, InboundMessage, NewSession, OutboundPa
 logger = logging.getLogger(__name__)
 
 SURFACE = "gateway"
-_STOPPED_ELSEWHERE = "⏹ Stopped from another chat that is in this conversation."
+_STOPPED_ELSEWHERE = "⏹ Stopped from another chat of this conversation."
 _DELETED = (
     "This conversation was deleted before I could answer. Your next message begins a new one;"
     " send this one again if you still want an answer."
 )
 _OTHER_RIGHTS = (
-    "The running turn was started by somebody with other permissions. Yours is answered next."
+    "A person with other permissions started the running turn. Your message is answered next."
 )
 _ANSWERED_ELSEWHERE = (
     "The running turn belongs to another chat and is answered there."

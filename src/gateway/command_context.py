@@ -183,7 +183,7 @@ class CommandContext:
             running = turns.engine.work.get(old_id)
             if running is not None and turns.is_for(running, self.key):
                 # It began after the command was let through.
-                raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
+                raise UsageError("A turn has just started.", fix="Wait for it, or /stop it.")
             opened = self._own(session_id)
             if opened == old.session_id:
                 return opened
@@ -198,7 +198,9 @@ class CommandContext:
                 assembly=self.parts.assembly,
             )
         if not switched:
-            raise StoreError("The conversation could not be opened; this chat is where it was.")
+            raise StoreError(
+                "The conversation could not be opened; this chat stays in its conversation."
+            )
         return opened
 
     def _become(self, session_id: str) -> None:

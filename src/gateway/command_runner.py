@@ -1,4 +1,4 @@
-"""CommandRunner: runs commands apart from the road of messages, and stores their replies."""
+"""CommandRunner: runs commands apart from the path of messages, and stores their replies."""
 
 import logging
 import re

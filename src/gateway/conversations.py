@@ -16,7 +16,7 @@ from hermes_state.values import NewSession
 
 _RESET_NOTES = {
     "idle": "New conversation: the last one was idle for a long time.",
-    "daily": "New conversation: the last one ended with the day.",
+    "daily": "New conversation: this chat is reset daily.",
     "suspended": "New conversation: the last one was suspended.",
 }
 

@@ -118,9 +118,9 @@ class Delivery:
                     if self._sending:
                         await asyncio.wait(list(self._sending.values()))
         except TimeoutError:
-            logger.warning("Some replies are left to the next start")
+            logger.warning("Some replies wait for the next start")
         except StoreError:
-            logger.exception("Could not read the outbox; its replies are left to the next start")
+            logger.exception("Could not read the outbox; its replies wait for the next start")
 
     async def close(self) -> None:
         """Abandon what is being sent; the next start resolves it."""

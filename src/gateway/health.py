@@ -49,7 +49,7 @@ async def serving(find: Callable[[], Services | None], port: int) -> AsyncGenera
     except OSError as error:
         raise PortTakenError(
             f"Port {port} for health and metrics cannot be used: {error.strerror}.",
-            fix="Set gateway.health_port to one that is free, or to 0 for none.",
+            fix="Set gateway.health_port to a free port, or to 0 for none.",
         ) from error
     server = _Server(listening, find, asyncio.get_running_loop())
     server.start()
@@ -206,16 +206,23 @@ def metrics(services: Services) -> str:
         _metric(
             "messages_received_total",
             "counter",
-            "Messages handed in.",
+            "Received messages.",
             services.ingress.received_count,
         ),
-        _metric("turns_answered_total", "counter", "Turns answered.", turns.answered_count),
-        _metric("turns_failed_total", "counter", "Turns that failed.", turns.failed_count),
-        _metric("turns_running", "gauge", "Turns that run now.", len(turns.engine.work)),
-        _metric("turns_waiting", "gauge", "Turns that wait.", services.queued_count()),
-        _metric("pieces_sent_total", "counter", "Pieces delivered.", delivery.sent_count),
-        _metric("pieces_failed_total", "counter", "Pieces given up.", delivery.failed_count),
-        _metric("pieces_repeated_total", "counter", "Marked repeats.", delivery.repeat_count),
+        _metric("turns_answered_total", "counter", "Answered turns.", turns.answered_count),
+        _metric("turns_failed_total", "counter", "Failed turns.", turns.failed_count),
+        _metric("turns_running", "gauge", "Running turns.", len(turns.engine.work)),
+        _metric("turns_queued", "gauge", "Queued turns.", services.queued_count()),
+        _metric("parts_sent_total", "counter", "Sent parts of replies.", delivery.sent_count),
+        _metric(
+            "parts_failed_total", "counter", "Parts that could not be sent.", delivery.failed_count
+        ),
+        _metric(
+            "parts_repeated_total",
+            "counter",
+            "Parts sent again with a mark.",
+            delivery.repeat_count,
+        ),
         _metric("agents_awake", "gauge", "Conversations in memory.", len(turns.engine.agents)),
     ]
     up = [

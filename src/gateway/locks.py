@@ -127,7 +127,7 @@ def take_over(accounts: Iterable[AccountLock], timeout_s: float) -> None:
         while (used := _used(account)) is not None:
             if used.pid is None:
                 raise UsageError(
-                    f"{used.message} It is not a gateway of yours on this machine, so it runs on.",
+                    f"{used.message} It is not your gateway on this machine, so it was not stopped.",
                     fix="Stop it, and try again.",
                 )
             if used.pid not in stopping:

@@ -122,7 +122,7 @@ class Replies:
         if final_text is None:
             return [_dropped(target, turn_id, text, plugin_rewrites.drop_reason(answers))]
         if not final_text.strip():
-            return [_dropped(target, turn_id, text, "it left nothing of it")]
+            return [_dropped(target, turn_id, text, "it removed all text")]
         return self._with_files(target, turn_id, final_text, allow)
 
     def bring(self, row: Row) -> None:

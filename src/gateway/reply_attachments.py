@@ -83,7 +83,7 @@ class ReplyAttachments:
                 if _goes_unasked(real, permissions, workspace) or allow(real):
                     files.append(real)
                 else:
-                    lines.append(f"[{Path(path).name} is not sent: nobody allowed it.]")
+                    lines.append(f"[{Path(path).name} is not sent: it was not approved.]")
         names = ", ".join(Path(file).name for file in files)
         return ReplyWithFiles("\n".join(lines).strip() or (names and f"📎 {names}"), files)
 

@@ -297,6 +297,8 @@ def _opened(workspaces: Workspaces, home: Home) -> Workspaces:
     else:
         logger.info("%s", workspaces.describe())
     for folder in workspaces.broad:
-        logger.warning("Chats may change everything in %s unasked (broad_workspace).", folder)
+        logger.warning(
+            "Chats may change everything in %s without approval (broad_workspace).", folder
+        )
     make_folder(workspaces.default)
     return workspaces

@@ -59,7 +59,7 @@ def split(text: str, limit: int, measure: Measure = len) -> list[str]:
 def cut(text: str, limit: int, measure: Measure = len) -> list[Piece]:
     """Return the pieces as places of the text; raises ValueError for a limit that nothing fits into."""
     if limit < MIN_LIMIT:
-        raise ValueError(f"Pieces of {limit} are too small to be cut; the minimum is {MIN_LIMIT}.")
+        raise ValueError(f"Parts of {limit} are too small; the minimum is {MIN_LIMIT}.")
     return list(_Cutter(text, limit, measure).pieces())
 
 
@@ -235,7 +235,7 @@ class _Cutter:
                 return piece, place
         bare = self._reach(start, "")
         if bare == start:
-            raise ValueError(f"Nothing fits into pieces of {self._limit}.")
+            raise ValueError(f"Nothing fits into parts of {self._limit}.")
         place = next(iter(reversed(self._characters(start, bare))), bare)
         return Piece("", start, place, ""), place
 

@@ -51,7 +51,7 @@ class Supervisor:
         except BaseException as error:
             if is_user_interrupt(error):
                 raise
-            logger.debug("Platform %s not made yet", self.manifest.name, exc_info=True)
+            logger.debug("Platform %s could not be created yet", self.manifest.name, exc_info=True)
 
     async def run(self) -> None:
         """Connect, and reconnect, until cancelled or until a fatal error."""

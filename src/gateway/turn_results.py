@@ -21,7 +21,7 @@ _CALL_STATUS: dict[str, Literal["completed", "incomplete"]] = {
     "unknown": "incomplete",
     "cancelled": "incomplete",
 }
-_STEERED = "The running turn took this message up."
+_STEERED = "The running turn includes this message."
 
 
 def of_turn(store: Store, turn_id: str) -> TurnResult | None:

@@ -93,5 +93,5 @@ class Workspaces:
         inside = os.path.realpath(folder)
         holds = (places.own_home(), str(self._home.root))
         if any(places.is_under(os.path.realpath(other), inside) for other in holds):
-            return "which holds your home folder: chats could change all of it unasked."
+            return "which contains your home folder: chats could change all of it without approval."
         return ""

@@ -143,7 +143,9 @@ def _load(path: Path) -> Skill | ConfigError:
 def _read(path: Path, _changed: int, size: int) -> Skill | ConfigError:
     try:
         if not path.is_file():  # a pipe would be waited for
-            raise ConfigError(f"The skill {path} is not a file.", fix="Put a text file there.")
+            raise ConfigError(
+                f"The skill {path} is not a file.", fix="Put a text file at that path."
+            )
         if size > LARGEST:
             raise ConfigError(
                 f"The skill {path} has {size:,} bytes; the maximum is {LARGEST:,}.",

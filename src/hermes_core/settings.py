@@ -217,7 +217,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, str], _meta('Folders of single chats: "PLATFORM:CHAT" = "/folder".')
     ] = {}
     broad_workspace: Annotated[
-        bool, _meta("Allow a workspace that holds your home folder; chats may change all of it.")
+        bool, _meta("Allow a workspace that contains your home folder; chats may change all of it.")
     ] = False
     attachment_limit_mb: Annotated[int, _meta("Maximum size of an attachment in MB.", ge=1)] = 20
     health_port: Annotated[

@@ -108,7 +108,7 @@ class Work:
             if key in self._compacting:
                 raise UsageError("This conversation is being compacted already.")
             if key in self._running:
-                raise UsageError("A turn has just begun here.", fix="Wait for it, or /stop it.")
+                raise UsageError("A turn has just started.", fix="Wait for it, or /stop it.")
             self._compacting[key] = (agent, stop)
         try:
             yield stop

@@ -51,7 +51,7 @@ CODES: Mapping[int, str] = {
     " of `slash.exec`: it is a skill, for `command.dispatch`.",
     TITLE_EMPTY: "The title is empty.",
     TITLE_REFUSED: "The title is too long, or another conversation has it.",
-    STILL_OPEN: "The conversation is open, here or elsewhere; `data.fix` says what a person can do.",
+    STILL_OPEN: "The conversation is open, here or elsewhere; `data.fix` says how to proceed.",
     TOO_MANY: "Too many sessions are open; close one.",
     5000: "The conversation could not be resumed.",
     5004: "The answer could not be given.",
@@ -63,4 +63,4 @@ CODES: Mapping[int, str] = {
     NO_AGENT: "The agent could not be created; the message says why.",
     5036: "The conversation could not be deleted.",
 }
-"""What each code of an error means."""
+"""The meaning of each code."""

@@ -1,4 +1,4 @@
-"""The events that clients are told, and what each carries. A client ignores those it does not know."""
+"""The events that the server sends to clients. A client ignores unknown events."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -9,11 +9,11 @@ from hermes_protocol.structs import WireStruct
 class EventParams(TypedDict):
     """The parameters of the notification `event`.
 
-    An event of a conversation's log has its number and the id of the log; the number grows by at least 1
-    from one to the next, and no two events have the same one. Who reconnects with the last number it
-    saw is sent exactly those after it. Snapshots of a state (`session.info`, `prompt.queue`,
-    `usage.update`), notes of the server (`notification.show`, `session.changed`) and `error`, which
-    `message.complete` repeats, may have neither.
+    An event of a conversation's log has its number and the id of the log; the number grows by at least
+    1 from one to the next, and no two events have the same one. A client that reconnects with the last
+    number it saw gets exactly the events after it. Snapshots of a state (`session.info`,
+    `prompt.queue`, `usage.update`), notes of the server (`notification.show`, `session.changed`) and
+    `error`, which `message.complete` repeats, may have neither.
     """
 
     type: str
@@ -25,7 +25,7 @@ class EventParams(TypedDict):
 
 
 class Ready(WireStruct, frozen=True):
-    """The server takes requests. It is the first frame; it belongs to no session."""
+    """The server accepts requests. This is the first frame; it has no session."""
 
     skin: dict[str, Any] = {}
     url: str | None = None
@@ -33,8 +33,8 @@ class Ready(WireStruct, frozen=True):
 
 
 class Start(WireStruct, frozen=True):
-    """A turn begins. `user` is what it answers, with the files of its `images`; `is_recovered`: an
-    earlier process was cut off in it."""
+    """A turn begins. `user` is the text that it answers, `images` its picture files. `is_recovered`: an
+    earlier process died in it."""
 
     turn_id: str = ""
     user: str = ""
@@ -44,21 +44,21 @@ class Start(WireStruct, frozen=True):
 
 
 class Delta(WireStruct, frozen=True):
-    """The next piece of the reply."""
+    """The next text of the reply."""
 
     text: str = ""
     rendered: str | None = None
 
 
 class Interim(WireStruct, frozen=True):
-    """The model said this before it called tools; it is on disk."""
+    """The text that the model wrote before its tool calls; it is on disk."""
 
     text: str = ""
     already_streamed: bool = False
 
 
 class Complete(WireStruct, frozen=True):
-    """The turn has its end, on disk: `complete`, `interrupted` or `error`."""
+    """The turn has ended and its end is on disk: `complete`, `interrupted` or `error`."""
 
     text: str = ""
     status: str = "complete"
@@ -71,7 +71,7 @@ class Complete(WireStruct, frozen=True):
 
 
 class Reasoning(WireStruct, frozen=True):
-    """The next piece of what the model thinks aloud."""
+    """The next text of the model's reasoning."""
 
     text: str = ""
 
@@ -83,7 +83,7 @@ class Generating(WireStruct, frozen=True):
 
 
 class ToolStart(WireStruct, frozen=True):
-    """A tool runs; `context` says on one line what about."""
+    """A tool runs; `context` is its main argument on one line."""
 
     tool_id: str = ""
     name: str = ""
@@ -92,14 +92,14 @@ class ToolStart(WireStruct, frozen=True):
 
 
 class ToolProgress(WireStruct, frozen=True):
-    """A running tool has something to show: whole lines, to be put after those before."""
+    """More output of a running tool: whole lines, to append."""
 
     tool_id: str = ""
     text: str = ""
 
 
 class ToolComplete(WireStruct, frozen=True):
-    """A tool has ended and its result is on disk. `exit_code`: of a command, when it was not 0."""
+    """A tool has ended and its result is on disk. `exit_code` is that of a command, if it is not 0."""
 
     tool_id: str = ""
     name: str = ""
@@ -114,8 +114,8 @@ class ToolComplete(WireStruct, frozen=True):
 
 
 class Approval(WireStruct, frozen=True):
-    """Something needs a yes; `approval.respond` gives it. Also sent to a client that comes later.
-    `remembers` says what a lasting yes is for; empty when that is not known."""
+    """A tool call needs an approval; `approval.respond` answers. Clients that connect later get it too.
+    `remembers` says what a lasting approval covers; empty if that is unknown."""
 
     request_id: str = ""
     tool_name: str = ""
@@ -127,7 +127,7 @@ class Approval(WireStruct, frozen=True):
 
 
 class Clarification(WireStruct, frozen=True):
-    """The model asks something; `clarify.respond` answers it."""
+    """The model asks a question; `clarify.respond` answers it."""
 
     request_id: str = ""
     question: str = ""
@@ -135,7 +135,7 @@ class Clarification(WireStruct, frozen=True):
 
 
 class Settled(WireStruct, frozen=True):
-    """A question needs no answer any more; `answer` is empty when nobody gave one."""
+    """A question is settled; `answer` is empty if it got none."""
 
     request_id: str = ""
     answer: str = ""
@@ -143,7 +143,7 @@ class Settled(WireStruct, frozen=True):
 
 class Status(WireStruct, frozen=True):
     """The activity: `compressing`, `compacting`, `compacted`, `ready`, `retry`, `waiting`. With `void`,
-    what was streamed of this step does not count."""
+    discard the text that was streamed in this step."""
 
     kind: str = ""
     text: str = ""
@@ -169,29 +169,28 @@ class Changed(WireStruct, frozen=True):
 
 class Closed(WireStruct, frozen=True):
     """The session is closed: `reason` is its end reason. `session.resume` opens the conversation again.
-    Who closed it is not told."""
+    The client that closed it gets no event."""
 
     reason: str = ""
     stored_session_id: str = ""
 
 
 class Steered(WireStruct, frozen=True):
-    """A message to the running turn is on disk, and the model is shown it next."""
+    """A message to the running turn is on disk; the next model call includes it."""
 
     text: str = ""
 
 
 class Queue(WireStruct, frozen=True):
-    """Other prompts wait than before: all that do, the next one first, each with `turn_id`, `text` and,
-    if any go along, the files of its `images`. `dropped` are the turns of those that a stop has ended;
-    whoever sent them may give them back."""
+    """The queue has changed. `queued` has all queued prompts, the next one first. `dropped` has the
+    turns that an interrupt ended; a client may return them to the composer."""
 
     queued: list[Queued] = []
     dropped: list[str] = []
 
 
 class Notification(WireStruct, frozen=True):
-    """Something a person should know."""
+    """A notice for the person."""
 
     text: str = ""
     level: str = "info"
@@ -199,7 +198,7 @@ class Notification(WireStruct, frozen=True):
 
 
 class BackgroundDone(WireStruct, frozen=True):
-    """A prompt of `prompt.background` was answered; its conversation is `stored_session_id`."""
+    """A prompt of `prompt.background` was answered in the conversation `stored_session_id`."""
 
     task_id: str = ""
     text: str = ""
@@ -207,14 +206,14 @@ class BackgroundDone(WireStruct, frozen=True):
 
 
 class Failure(WireStruct, frozen=True):
-    """Something went wrong in a turn."""
+    """A turn had an error."""
 
     message: str = ""
     turn_id: str = ""
 
 
 class Progress(WireStruct, frozen=True):
-    """The progress of `model.pull` in bytes; with a `total` of 0 there is only something to say."""
+    """The progress of `model.pull` in bytes; with a `total` of 0 there is only a text."""
 
     text: str = ""
     done: int = 0

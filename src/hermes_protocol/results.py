@@ -1,4 +1,4 @@
-"""Results of requests, as the server makes them and clients read them."""
+"""The results of requests, which the server sends and clients read."""
 
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ class Usage(WireStruct, frozen=True):
 
 
 class Offer(WireStruct, frozen=True):
-    """A model that can be fetched because there is no other; without a name there is none."""
+    """A model to download because there is no other; the name is empty if there is none."""
 
     name: str = ""
     title: str = ""
@@ -35,8 +35,8 @@ class Offer(WireStruct, frozen=True):
 
 
 class Info(WireStruct, frozen=True):
-    """The state of a session; what is not mentioned stays as it was. `lazy` until there is an agent.
-    `offer`: there is no model, and `model.pull` fetches this one."""
+    """The state of a session; missing fields are unchanged. `lazy` until the agent exists. `offer`:
+    there is no model, and `model.pull` downloads this one."""
 
     model: str = ""
     provider: str = ""
@@ -64,7 +64,7 @@ class Info(WireStruct, frozen=True):
 
 
 class Message(WireStruct, frozen=True):
-    """A stored message. A tool result has `result_text` and what belongs to it, others have `text`."""
+    """A stored message. A tool result has `result_text` and its fields, others have `text`."""
 
     id: int | None = None
     role: str = ""
@@ -81,12 +81,12 @@ class Message(WireStruct, frozen=True):
     exit_code: int | None = None
     inline_diff: str | None = None
     status: str | None = None
-    """How the turn ended whose last message this is, when it was not answered."""
+    """The end of the turn whose last message this is, if it was not answered."""
     error: str | None = None
 
 
 class RunningTool(WireStruct, frozen=True):
-    """A call that ran when the conversation was opened, with what it had shown."""
+    """A call that ran when the conversation was opened, with its output so far."""
 
     tool_id: str = ""
     name: str = ""
@@ -95,7 +95,7 @@ class RunningTool(WireStruct, frozen=True):
 
 
 class Inflight(WireStruct, frozen=True):
-    """A turn that ran when the conversation was opened: its steps, and what is being written."""
+    """A turn that ran when the conversation was opened: its steps, and the reply so far."""
 
     turn_id: str = ""
     user: str | None = ""
@@ -107,12 +107,12 @@ class Inflight(WireStruct, frozen=True):
 
 
 class Queued(WireStruct, frozen=True):
-    """A prompt that waits for its turn."""
+    """A queued prompt."""
 
     turn_id: str = ""
     text: str = ""
     images: list[str] | None = None
-    """Files of the pictures that go along."""
+    """Its picture files."""
 
 
 class Queue(WireStruct, frozen=True):
@@ -125,7 +125,7 @@ class Position(WireStruct, frozen=True):
     """A position in the event log of a conversation; `session.resume` takes it as `after`."""
 
     log: str = ""
-    """The id of the log. Another id means that the numbers began anew."""
+    """The id of the log. Another id means that numbers started again."""
     seq: int = 0
     """The number of the last event that was seen; 0 before the first."""
 
@@ -141,7 +141,7 @@ class Resumption(Position, frozen=True):
 
 
 class Created(WireStruct, frozen=True):
-    """A session in which nothing runs yet; `messages` are those that the client brought along."""
+    """A session in which nothing runs yet; `messages` are those that the client sent."""
 
     session_id: str = ""
     stored_session_id: str = ""
@@ -166,13 +166,13 @@ class Opened(Created, frozen=True):
 
     @property
     def durable_id(self) -> str:
-        """The id under which the store knows the conversation."""
+        """The id of the conversation in the store."""
         return self.stored_session_id or self.session_key or self.resumed or ""
 
 
 class History(WireStruct, frozen=True):
-    """A page of messages, oldest first. `count` is how many the session has by now; those before a
-    compaction are shown and not counted."""
+    """A page of messages, oldest first. `count` is the number of messages of the session; it leaves out
+    those before a compaction, which are shown."""
 
     count: int = 0
     messages: list[Message] = []
@@ -203,7 +203,7 @@ class Row(ConversationRow, frozen=True):
     parent_session_id: str | None = None
     compressions: int = 0
     pending: int = 0
-    """Prompts that nobody has answered, because the process ended that was to do it."""
+    """Prompts without an answer, because their process ended."""
 
 
 class Rows(WireStruct, frozen=True):
@@ -213,7 +213,7 @@ class Rows(WireStruct, frozen=True):
 
 
 class OpenRow(ConversationRow, frozen=True):
-    """A session that is open in the server; `current`: the client that asks shows it."""
+    """A session that is open in the server; `current`: the requesting client shows it."""
 
     session_key: str = ""
     status: str = ""
@@ -227,12 +227,12 @@ class OpenRows(WireStruct, frozen=True):
 
 
 class Hit(WireStruct, frozen=True):
-    """A conversation that was found by a message."""
+    """A conversation found by a message."""
 
     session_id: str = ""
     role: str = ""
     message_id: int | None = None
-    """The message; `session.history` gives what was said before it."""
+    """The message; `session.history` returns the messages before it."""
     title: str | None = ""
     snippet: str | None = ""
     timestamp: float | None = None
@@ -240,13 +240,13 @@ class Hit(WireStruct, frozen=True):
 
 
 class Hits(WireStruct, frozen=True):
-    """Conversations with a message that fits: where each is now, and around what was found."""
+    """Conversations with a matching message, and the text around the match."""
 
     hits: list[Hit] = []
 
 
 class TreeNode(WireStruct, frozen=True):
-    """A part of a conversation: the beginning, a branch, or what continues after a compaction."""
+    """A session of a conversation: the first, a branch, or a continuation after a compaction."""
 
     sends_null: ClassVar[bool] = True
 
@@ -262,7 +262,7 @@ class TreeNode(WireStruct, frozen=True):
     end_reason: str | None = None
     message_count: int = 0
     level: int = 0
-    """How deep it lies."""
+    """Its depth in the tree."""
 
 
 class TreeNodes(WireStruct, frozen=True):
@@ -272,7 +272,7 @@ class TreeNodes(WireStruct, frozen=True):
 
 
 class ModelChoice(WireStruct, frozen=True):
-    """A model that can be chosen by its name, and why it is there."""
+    """A model that can be chosen by its name, and where it was found."""
 
     name: str = ""
     provider: str = ""
@@ -281,7 +281,7 @@ class ModelChoice(WireStruct, frozen=True):
 
 
 class ModelProvider(WireStruct, frozen=True):
-    """A provider with all its models that were found, at any of its addresses."""
+    """A provider with all its models, at any of its addresses."""
 
     slug: str = ""
     name: str = ""
@@ -306,7 +306,7 @@ class ModelOptions(WireStruct, frozen=True):
 
 class CommandOutcome(WireStruct, frozen=True):
     """The outcome of a command. `send`, `skill`: the client submits `message`, with `busy` if any.
-    `session`: what is open now, when the command opened another conversation."""
+    `session`: the conversation that the command opened."""
 
     type: str = ""
     output: str = ""
@@ -318,7 +318,7 @@ class CommandOutcome(WireStruct, frozen=True):
 
 
 class Item(WireStruct, frozen=True):
-    """Something that completes what is being typed."""
+    """A completion of the typed text."""
 
     text: str = ""
     display: str = ""
@@ -326,7 +326,7 @@ class Item(WireStruct, frozen=True):
 
 
 class Items(WireStruct, frozen=True):
-    """At most 30 possibilities; the `text` of one replaces what stands from `replace_from` on."""
+    """At most 30 completions; the `text` of one replaces the typed text from `replace_from` on."""
 
     items: list[Item] = []
     replace_from: int = 0

@@ -1,7 +1,6 @@
 """The base of all wire types, which the server makes and clients read.
 
-Everything has a default and unknown fields are ignored, so that an older or a newer server is understood
-as far as it goes.
+Every field has a default and unknown fields are ignored, so clients understand older and newer servers.
 """
 
 from typing import Any, ClassVar, cast
@@ -15,7 +14,7 @@ class WireStruct(msgspec.Struct, frozen=True):
     sends_null: ClassVar[bool] = False
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what is sent."""
+        """Return the object as it is sent."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {
             name: _to_wire(value) for name, value in values if value is not None or self.sends_null

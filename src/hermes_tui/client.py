@@ -128,7 +128,7 @@ class Client:
         try:
             decoded = msgspec.json.decode(frame)
         except msgspec.DecodeError:
-            logger.warning("the server wrote no JSON: %.200r", frame)
+            logger.warning("the server sent invalid JSON: %.200r", frame)
             return False
         message = cast("wire.Json", decoded) if isinstance(decoded, dict) else {}
         if message.get("method") == "event":

@@ -73,7 +73,7 @@ class WebSocketTransport:
             async for message in self._messages():
                 yield message
         except (asyncio.IncompleteReadError, ConnectionError):
-            self._reason = "the server hung up"
+            self._reason = "the server closed the connection"
 
     async def _messages(self) -> AsyncIterator[bytes]:
         pieces: list[bytes] = []

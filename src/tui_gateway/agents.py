@@ -61,7 +61,7 @@ def wait(rt: Runtime, sid: str, session: LiveSession) -> None:
     begin(rt, sid, session)
     live = rt.live(session)
     if not live.ready.wait(_TIMEOUT_S):
-        raise RpcError(NO_AGENT, "The agent is still being made.", fix="Try again in a moment.")
+        raise RpcError(NO_AGENT, "The agent is not ready yet.", fix="Try again in a moment.")
     if live.error is not None:
         raise RpcError(NO_AGENT, live.error.message, fix=live.error.fix)
     if session.get("agent") is None:

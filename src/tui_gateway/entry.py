@@ -238,7 +238,7 @@ def _run_maintenance(is_leaving: threading.Event) -> None:
 
 def _end_orphans() -> None:
     for session_id in server.end_orphans():
-        logger.info("%s was left open by a process that is gone; ended", session_id)
+        logger.info("Session %s was open in a process that has ended; closed it", session_id)
 
 
 def _log_crash(

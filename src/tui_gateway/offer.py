@@ -33,9 +33,7 @@ def fetch(rt: Runtime, sid: str, name: str, stop: threading.Event) -> str:
     def report(step: Step) -> None:
         nonlocal sent_at, sent
         if stop.is_set():
-            raise RpcError(
-                NO_AGENT, "Stopped. What was fetched is kept, and the next fetch goes on."
-            )
+            raise RpcError(NO_AGENT, "Download stopped; the next one resumes it.")
         now = time.monotonic()
         if step.text != sent or step.done == step.total or now - sent_at >= _NEWS_EVERY_S:
             sent_at, sent = now, step.text

@@ -1,6 +1,6 @@
 """The parameters of methods: one structure per method, checked before the method is called.
 
-The description of a field is what docs/reference/rpc.md says about it.
+docs/reference/rpc.md shows the description of each field.
 """
 
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ AnyId = Annotated[
         "An open session; or a stored conversation: its id, its title, or the beginning of its id."
     ),
 ]
-Limit = Annotated[int, says("At most so many.", ge=0, le=1000)]
+Limit = Annotated[int, says("Maximum number of results.", ge=0, le=1000)]
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,6 @@ class Nothing(Params, frozen=True):
 
 
 class Session(Params, frozen=True):
-    """The open session that is meant."""
+    """An open session."""
 
     session_id: OpenId

@@ -131,7 +131,7 @@ def _notify_waiting(rt: Runtime, session: LiveSession) -> None:
     """Say that another process runs the conversation, so that a prompt has to wait for it."""
     live = rt.live(session)
     if lease.is_held_elsewhere(rt.db(), live.conversation_id):
-        text = "The conversation is being run by another process; your prompt waits for it."
+        text = "Another process is running this conversation; your prompt is queued."
         rt.emit(live.sid, events.Status("waiting", text))
 
 

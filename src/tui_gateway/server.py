@@ -136,7 +136,7 @@ def _sync_session_key_after_compress(
     session["session_key"] = new
     if clear_pending_title:
         session["pending_title"] = None
-    logger.info("session %s goes on in %s (was %s)", sid, new, old)
+    logger.info("session %s continues in %s (was %s)", sid, new, old)
 
 
 # -- sessions ----------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def _answer(request: object, transport: Transport) -> None:
     if response is not None:
         transport.write(response)
     for target in afterwards:
-        run_logged(target, "What follows an answer")
+        run_logged(target, "Work after a response")
 
 
 def handle_request(request: object) -> Frame | None:
@@ -460,7 +460,7 @@ class _Runtime:
             is_over = _ends.wait_for(lambda: meant.isdisjoint(map(id, _ending)), _ENDING_S)
         if not is_over:
             fix = "Try again in a moment."
-            raise RpcError(BUSY, "The conversation is still being ended.", fix=fix)
+            raise RpcError(BUSY, "The conversation is still closing.", fix=fix)
 
     def finalize(self, session: LiveSession, end_reason: str) -> None:
         with _sessions_lock:

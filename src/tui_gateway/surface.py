@@ -102,7 +102,7 @@ def _check_folder(rt: Runtime, session: LiveSession) -> None:
     if Path(row["cwd"]).is_dir():
         live.cwd = Path(row["cwd"])
         return
-    live.warning = f"Its folder {row['cwd']} is gone; it works in {live.cwd} now."
+    live.warning = f"Its folder {row['cwd']} no longer exists; using {live.cwd} now."
     rt.db().write(sessions.change, session["session_key"], cwd=str(live.cwd))
 
 

@@ -128,7 +128,7 @@ class QueuedTransport:
             if not self._is_sending:  # else it looks for more when it is done
                 self._news.notify()
         if is_full:
-            self._give_up("it does not read what is sent to it")
+            self._give_up("it does not read its events")
         return not is_full
 
     def _weight(self, data: bytes) -> int:

@@ -68,11 +68,11 @@ def open_service(arguments: Sequence[str]) -> "Service":
     """Read the command line and listen as it says; raises UsageError."""
     parser = argparse.ArgumentParser(prog="python -m tui_gateway.entry")
     parser.add_argument("--ws", action="store_true", help="serve a websocket on this machine")
-    parser.add_argument("--port", type=int, default=0, help="its port; 0: any that is free")
-    parser.add_argument("--token-file", type=Path, help="where address and token are written")
+    parser.add_argument("--port", type=int, default=0, help="the port; 0: any free port")
+    parser.add_argument("--token-file", type=Path, help="the file to write address and token to")
     options = parser.parse_args(arguments)
     if not options.ws:
-        parser.error("without --ws there is nothing to set: the server speaks on its pipes")
+        parser.error("without --ws there is nothing to set: the server uses its pipes")
     return Service(options.port, options.token_file or token_file())
 
 
@@ -91,7 +91,7 @@ class _AddressFile:
         except LockHeldError as held:
             raise UsageError(
                 f"A server is running already: {_described(path, held.record)}.",
-                fix="`hermes attach` opens it. To start another one, end it first.",
+                fix="`hermes attach` opens it. To start another one, stop it first.",
             ) from held
 
     def write(self, address: Address) -> None:
@@ -179,7 +179,9 @@ class Service:
         origin = request.headers.get("Origin")
         is_near = origin is None or (urlsplit(origin).hostname or "") in ("127.0.0.1", "localhost")
         if host not in _NAMES or not is_near:
-            return connection.respond(HTTPStatus.FORBIDDEN, "Only from this machine.\n")
+            return connection.respond(
+                HTTPStatus.FORBIDDEN, "Connections are accepted from this machine only.\n"
+            )
         if not hmac.compare_digest(_token_of(request).encode(), self._token.encode()):
             return connection.respond(HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.\n")
         return None
@@ -206,9 +208,9 @@ class Service:
             for message in connection:
                 server.receive(message, transport)
         except ConnectionClosed as error:
-            logger.debug("a client hung up: %s", error)
+            logger.debug("a client disconnected: %s", error)
         except Exception:
-            logger.exception("a client broke its connection; the others go on")
+            logger.exception("a client broke its connection; the others continue")
         finally:
             self._disconnect(transport)
 
@@ -221,14 +223,14 @@ class Service:
         while not self._is_over.wait(_REAP_EVERY_S):
             self._cut_stalled()
             for sid in server.end_abandoned(clock.now(), REAP_AFTER_S):
-                logger.info("session %s has had no client for a while; ended", sid)
+                logger.info("session %s had no client for a while; closed it", sid)
 
     def _cut_stalled(self) -> None:
         """Drop who takes nothing: while we wait for them to read, we do not read from them either."""
         oldest = time.monotonic() - _STALLED_S
         for connection, since in list(self._sending.items()):
             if since < oldest:
-                logger.info("a client has not read for %s s and is dropped", _STALLED_S)
+                logger.info("dropped a client that has not read for %s s", _STALLED_S)
                 _cut(connection)
 
 

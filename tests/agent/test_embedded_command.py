@@ -75,7 +75,7 @@ def test_a_source_that_cannot_be_reached_ends_with_what_to_do(
     monkeypatch.setenv("HERMES_MODEL_HUB", "http://127.0.0.1:9")
     assert root.run(["model", "pull", "qwen2.5-coder-0.5b", "--yes"]) == 3
     errors = capsys.readouterr().err
-    assert "http://127.0.0.1:9 did not give" in errors
+    assert "http://127.0.0.1:9 did not deliver" in errors
     assert "hermes model pull --gguf PATH" in errors
 
 

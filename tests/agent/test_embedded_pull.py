@@ -243,8 +243,8 @@ def test_the_head_of_a_gguf_file_is_read_past_its_lists(tmp_path: Path) -> None:
         (b"PK\x03\x04zip", "does not begin as one"),
         (OWN[: len(OWN) // 2], "damaged or cut off"),
         (b"GGUF" + struct.pack("<IQQ", 99, 0, 0), "version 99"),
-        (head(general__architecture="clip"), "no language model"),
-        (head(general__architecture="llama", split__count=3), "several pieces"),
+        (head(general__architecture="clip"), "not a language model"),
+        (head(general__architecture="llama", split__count=3), "several parts"),
     ],
 )
 def test_a_file_that_is_no_model_is_refused(

@@ -279,6 +279,6 @@ def test_the_folder_that_chats_work_in_is_told(home: Home, shell: Shell) -> None
 
     assert told("") == [f"ok: Chats work in {home.workspace} (gateway.workspace)."]
     (refused,) = told('[gateway]\nworkspace = "/"', status=1)
-    assert refused.startswith("problem: gateway.workspace is /, which holds your home folder")
+    assert refused.startswith("problem: gateway.workspace is /, which contains your home folder")
     (_, allowed) = told('[gateway]\nworkspace = "/"\nbroad_workspace = true')
-    assert allowed.startswith("warning: chats may change everything in / unasked")
+    assert allowed.startswith("warning: chats may change everything in / without approval")

@@ -418,7 +418,7 @@ def test_a_plugin_rewrites_and_drops_what_goes_out(world: World) -> None:
         dropped = [(row["content"], row["error"]) for row in inside.store.read(outbox.failed)]
         assert dropped == [
             ("a secret", "A plugin dropped it: not for there."),
-            ("nothing", "A plugin dropped it: it left nothing of it."),
+            ("nothing", "A plugin dropped it: it removed all text."),
         ]
 
 

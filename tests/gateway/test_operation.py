@@ -263,8 +263,8 @@ def register(ctx): ctx.platform("pigeon", {factory})
     with Inside(world):
         world.platform.say("a", "hello")
         assert "You said: hello" in world.wait_for_replies("a", 1)[0]
-    assert "The plugin birds fails to give its platform pigeon." in caplog.text
-    with pytest.raises(ConfigError, match="The plugin birds fails to give its platform pigeon"):
+    assert "The plugin birds fails to create its platform pigeon." in caplog.text
+    with pytest.raises(ConfigError, match="The plugin birds fails to create its platform pigeon"):
         registry.find("pigeon")
 
 
@@ -766,13 +766,13 @@ def test_health_and_metrics_follow_what_happens(world: World) -> None:
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         values = _parsed(_get(port, "/metrics")[1])
         assert values["hermes_gateway_turns_running"] == 1
-        assert values["hermes_gateway_turns_waiting"] == 1
+        assert values["hermes_gateway_turns_queued"] == 1
         assert values['hermes_gateway_platform_up{platform="loopback"}'] == 1
         helped = re.findall(r"^# HELP (\S+)", _get(port, "/metrics")[1], re.MULTILINE)
         assert set(helped) == {name.partition("{")[0] for name in values}
         quiet.release()
         world.wait_for_replies("a", 2)
-        counts = ("pieces_sent", "turns_answered")  # a reply is seen before its turn is counted
+        counts = ("parts_sent", "turns_answered")  # a reply is seen before its turn is counted
 
         def counted() -> list[float]:
             values = _parsed(_get(port, "/metrics")[1])

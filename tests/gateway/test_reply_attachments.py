@@ -145,7 +145,7 @@ def test_a_file_that_nobody_allows_stays_and_the_reply_says_so(
         world.wait_for_text("g", "Allow this command?")
         world.platform.say("g", "/deny", chat_type="group", mention=True)
         reply = world.wait_for_text("g", "Here it is.").text
-    assert reply.endswith("[plan.txt is not sent: nobody allowed it.]")
+    assert reply.endswith("[plan.txt is not sent: it was not approved.]")
     assert not any(shown.files for shown in world.platform.shown("g"))
 
 

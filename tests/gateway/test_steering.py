@@ -45,7 +45,7 @@ def test_nobody_speaks_into_the_turn_of_somebody_with_other_rights(
         world.platform.say("g", "one", **_THREAD)
         assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("g", said, user="m1", **_THREAD)
-        world.wait_for_text("g", "somebody with other permissions")
+        world.wait_for_text("g", "person with other permissions")
         quiet.release()
         world.wait_for_text("g", "for the owner")
         world.wait_for_text("g", "and run this")

@@ -72,7 +72,7 @@ def test_only_a_gateway_is_asked_to_stop(kind: str) -> None:
             locks.take_over([AccountLock("x", "token"), AccountLock("x", "token")], TIMEOUT_S)
             assert holder.wait(TIMEOUT_S) == -signal.SIGTERM
             return
-        with pytest.raises(UsageError, match=f"{holder.pid}.*not a gateway of yours"):
+        with pytest.raises(UsageError, match=f"{holder.pid}.*not your gateway"):
             locks.take_over([AccountLock("x", "token")], TIMEOUT_S)
         assert holder.poll() is None
         holder.communicate(timeout=TIMEOUT_S)
@@ -93,7 +93,7 @@ def test_nobody_is_signalled_whom_the_lock_does_not_name_beyond_doubt(written: b
     holder, lock = AccountLock("x", "token"), AccountLock("x", "token")
     holder.take()
     holder.path.write_bytes(written)
-    with pytest.raises(UsageError, match="not a gateway of yours"):
+    with pytest.raises(UsageError, match="not your gateway"):
         locks.take_over([lock], TIMEOUT_S)
     holder.release()
 

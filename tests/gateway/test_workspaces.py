@@ -110,7 +110,7 @@ def _settings(text: str, **more: Any) -> Settings:
 def test_a_home_is_a_workspace_only_after_an_explicit_yes(home: Home, own: Path) -> None:
     (own.parent / "link").symlink_to(own)
     for text in ("~", "/", str(own), str(own.parent), str(own.parent / "link")):
-        with pytest.raises(ConfigError, match="holds your home folder") as refused:
+        with pytest.raises(ConfigError, match="contains your home folder") as refused:
             Workspaces(home, _settings(text))
         assert "gateway.broad_workspace = true" in refused.value.fix
         allowed = Workspaces(home, _settings(text, broad_workspace=True))
@@ -138,7 +138,7 @@ def test_the_gateway_does_not_start_in_a_home(world: World, own: Path) -> None:
     config.change(world.home, "gateway.workspace", str(own))
     inside = Inside(world)
     inside._thread.start()
-    with pytest.raises(ConfigError, match="holds your home folder"):
+    with pytest.raises(ConfigError, match="contains your home folder"):
         inside.call(inside.runner.start())
     inside.call(inside.runner.stop())
     inside._loop.call_soon_threadsafe(inside._loop.stop)

@@ -111,7 +111,7 @@ def test_a_fetch_can_be_stopped_and_goes_on_later(poor: Inside, home: Home) -> N
     poor.event("model.progress", total=len(FILE))
     assert poor.call("model.pull.stop", session_id=sid) == {"stopped": True}
     Hub.goes_on.set()
-    with pytest.raises(RefusedError, match="What was fetched is kept"):
+    with pytest.raises(RefusedError, match="the next one resumes it"):
         poor.answer(number)
     assert (home.models / ".tiny.part").stat().st_size > 0
     assert poor.call("model.pull", session_id=sid) == {"name": "tiny"}

@@ -598,7 +598,7 @@ def test_a_turn_that_another_process_runs_is_waited_for(
         other = store.write(leases.acquire, key, "another-machine:1:1:1")
         assert other is not None
         client.call("prompt.submit", session_id=sid, text="again")
-        assert "another process" in client.event("status.update", kind="waiting")["text"]
+        assert "Another process" in client.event("status.update", kind="waiting")["text"]
         store.write(leases.release, other)
     assert client.event("message.complete")["text"] == "two"
 

@@ -475,7 +475,7 @@ def test_a_session_works_in_the_folder_it_is_told(
     client.call("session.close", session_id=sid)
     place.rmdir()
     client.call("session.resume", session_id=key)
-    warning = f"Its folder {place} is gone; it works in {world.workspace} now."
+    warning = f"Its folder {place} no longer exists; using {world.workspace} now."
     client.event("session.info", config_warning=warning)
     assert world.row(key)["cwd"] == str(world.workspace)
 

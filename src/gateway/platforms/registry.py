@@ -81,7 +81,7 @@ def _load(record: FactoryRecord) -> Manifest | str:
         return _checked(record)
     except Exception as error:
         logger.debug("Platform %s of plugin %s failed", record.name, record.plugin, exc_info=True)
-        what = f"The plugin {record.plugin} fails to give its platform {record.name}."
+        what = f"The plugin {record.plugin} fails to create its platform {record.name}."
         return f"{what} {describe_error(error)}"
 
 

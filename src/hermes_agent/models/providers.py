@@ -34,57 +34,57 @@ IN_PROCESS: Mapping[str, str] = {"embedded": "hermes_agent.models.embedded"}
 
 
 class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Facts about models whose names begin alike. Prices are in USD per million tokens."""
+    """Facts about models with the same prefix. Prices are in USD per million tokens."""
 
     match: str
-    """The beginning of the names."""
+    """The prefix of the names."""
     window: int
-    """Tokens of request and reply together."""
+    """Maximum tokens of request and reply together."""
     max_output: int
-    """Tokens of the longest reply."""
+    """Maximum tokens of a reply."""
     input: float = 0.0
-    """The price of tokens in the request."""
+    """Price of input tokens."""
     output: float = 0.0
-    """The price of tokens in the reply."""
+    """Price of output tokens."""
     cache_read: float = 0.0
-    """The price of tokens that the provider had cached."""
+    """Price of tokens read from the cache."""
     cache_write: float = 0.0
-    """The price of tokens that it caches."""
+    """Price of tokens written to the cache."""
     images: bool = False
-    """Whether they see images."""
+    """Whether they accept images."""
 
 
 class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A service, a local server or an engine that serves models."""
 
     name: str
-    """What may stand before the slash in the name of a model."""
+    """The prefix in provider/model."""
     base_url: str = ""
-    """Empty: it has no address of its own."""
+    """The address; empty if it has no fixed one."""
     key_variable: str = ""
     """The environment variable with the key."""
     address_variable: str = ""
-    """The environment variable with another address."""
+    """The environment variable that overrides the address."""
     adapter: Literal["openai", "anthropic", "embedded", "plugin"] = "openai"
-    """The wire format, or what makes the model."""
+    """The wire format, or the code that creates the model."""
     default_model: str = ""
-    """Asked when no model is named; empty: the first that the server lists."""
+    """The model to use if none is named; empty: the first that the server lists."""
     model_pattern: str = ""
-    """A regular expression for the beginning of model names that nobody else serves."""
+    """A regular expression for the beginning of model names that only this provider serves."""
     models: list[KnownModel] = []
-    """What is known about its models, before the table for all providers."""
+    """Facts about its models, which override the table for all providers."""
     output_limit: str = "max_tokens"
     """The field of a request that limits the reply."""
     lists_facts: bool = True
-    """Its list of models tells windows or prices."""
+    """Its list of models has windows or prices."""
     is_local: bool = False
-    """Runs on this machine or in this house; its models cost nothing."""
+    """Runs on this machine or local network; its models cost nothing."""
     is_free: bool = False
-    """Sends no bill."""
+    """Its models cost nothing."""
     is_router: bool = False
     """Serves the models of other providers, under provider/model."""
     is_standard: bool = False
-    """Its variables also serve for any other server with its wire format."""
+    """Its variables also apply to any other server with its wire format."""
 
     @property
     def subject(self) -> str:

@@ -176,8 +176,8 @@ def _refused(status: int, refusal: _Refusal, source: ModelSource) -> tuple[str, 
         fix = "Check model.base_url; it usually ends in /v1."
         return f"Nothing answers at {source.base_url}: {refusal.message}", fix
     if refusal.matches(_NO_TOOLS):
-        fix = 'Set model.small = "on": tools are then asked for in words.'
-        return f"{source.model} was not made to use tools: {refusal.message}", fix
+        fix = 'Set model.small = "on": Hermes then describes tools in the prompt.'
+        return f"{source.model} does not support tools: {refusal.message}", fix
     if status == 403:
         fix = "Check what the key may do, or choose another model with `hermes model use`."
         return f"{source.provider} does not allow this: {refusal.message}", fix
@@ -236,7 +236,7 @@ def _plain(body: bytes) -> str:
     words = body.decode("utf-8", "replace").strip()
     if words.startswith("<"):
         return "it answered with a web page, not as a model's server does."
-    return _sentence(words or "it said nothing.")
+    return _sentence(words or "it sent no text.")
 
 
 def _sentence(words: str) -> str:

@@ -73,9 +73,8 @@ class RetryingModel:
         if retry_after_s is None:
             return self._jitter(min(_INITIAL_PAUSE_S * 2 ** (attempt - 1), _MAX_BACKOFF_S))
         if retry_after_s > MAX_PAUSE_S:
-            error.fix = (
-                f"{error.provider or 'It'} may be asked again in {retry_after_s:.0f} s. {error.fix}"
-            )
+            name = error.provider or "It"
+            error.fix = f"{name} accepts requests again in {retry_after_s:.0f} s. {error.fix}"
             raise error
         # Never earlier, and not all clients that got the same answer at once.
         return retry_after_s + self._jitter(min(retry_after_s / 4, 1.0))

@@ -10,7 +10,7 @@ _A_DAY_S = 24 * 3600.0
 def _run(args: Args, call: Call) -> Result:
     task = args["task"].strip()
     if not task:
-        raise ToolError("The task is empty.", fix="Say what is to be done.")
+        raise ToolError("The task is empty.", fix="Describe the task.")
     return call.delegate(task, args.get("context", ""))
 
 

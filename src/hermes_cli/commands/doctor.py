@@ -249,7 +249,9 @@ def _workspaces(app: App, _fix: bool) -> Iterator[Finding]:
         return
     yield Finding("workspace", "ok", workspaces.describe())
     for folder in workspaces.broad:
-        detail = f"chats may change everything in {folder} unasked (gateway.broad_workspace)"
+        detail = (
+            f"chats may change everything in {folder} without approval (gateway.broad_workspace)"
+        )
         yield Finding("workspace", "warning", detail)
 
 

@@ -119,7 +119,7 @@ class DividerView(Fold):
         return Content.styled(f"── {self.entry.text} ──", "italic")
 
     def body(self) -> Plain:
-        return Plain(self.entry.detail.strip() or "(nothing more is known)")
+        return Plain(self.entry.detail.strip() or "(no details)")
 
     def follow(self) -> None:
         """Show the line as it is now."""

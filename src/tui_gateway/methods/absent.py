@@ -1,4 +1,4 @@
-"""Methods that clients poll and Hermes has no feature for: no error, which they would show."""
+"""Methods that clients poll for features that Hermes does not have; an error would be shown."""
 
 from typing import Any, TypedDict
 
@@ -8,7 +8,7 @@ from tui_gateway.runtime import Runtime
 
 
 class Poll(Params, frozen=True):
-    """Nothing of it matters."""
+    """Parameters that are ignored."""
 
 
 class Pet(TypedDict):

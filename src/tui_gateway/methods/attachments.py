@@ -1,4 +1,4 @@
-"""Attachments of the next prompt: attach, detach, paste, drop."""
+"""Attach files and pictures to the next prompt, and detach them."""
 
 from pathlib import Path
 from typing import Annotated, NotRequired, TypedDict
@@ -43,12 +43,12 @@ def attach_image(rt: Runtime, rid: Rid, params: Named) -> Attached:
 
 
 class Bytes(Session, frozen=True):
-    """A picture as it is."""
+    """The content of a picture."""
 
     filename: Annotated[str, says("Its name.")] = "image"
-    content_base64: Annotated[str, says("Its bytes in base64, or a data address.")] = ""
+    content_base64: Annotated[str, says("Its bytes in base64, or a data URL.")] = ""
     data: Annotated[str, says("The same.")] = ""
-    ext: Annotated[str, says("Its kind, when the name does not tell: png, jpg, gif, webp.")] = ""
+    ext: Annotated[str, says("Its type, if the name has no suffix: png, jpg, gif, webp.")] = ""
 
 
 def attach_image_bytes(rt: Runtime, rid: Rid, params: Bytes) -> Attached:
@@ -76,7 +76,7 @@ class Detached(TypedDict):
 
 
 def detach_image(rt: Runtime, rid: Rid, params: Named) -> Detached:
-    """Leave a picture out again; without a path, all of them."""
+    """Detach a picture; without a path, all of them."""
     del rid
     session = rt.session(params.session_id)
     images = session.get("attached_images") or []
@@ -86,11 +86,11 @@ def detach_image(rt: Runtime, rid: Rid, params: Named) -> Detached:
 
 
 class File(Session, frozen=True):
-    """A file by its name, or as it is."""
+    """A file by its name, or its content."""
 
-    path: Annotated[str, says("The file, when the server can read it.")] = ""
-    data_url: Annotated[str, says("Its content as a data address, when it cannot.")] = ""
-    name: Annotated[str, says("Its name then.")] = "file"
+    path: Annotated[str, says("The path of the file, if the server can read it.")] = ""
+    data_url: Annotated[str, says("Its content as a data URL, if the server cannot.")] = ""
+    name: Annotated[str, says("Its name, with `data_url`.")] = "file"
 
 
 class Reference(TypedDict):
@@ -129,10 +129,10 @@ class Collapsed(TypedDict):
 
 
 def collapse(rt: Runtime, rid: Rid, params: Text) -> Collapsed:
-    """Keep a long text that was pasted, and give back a short line for the composer."""
+    """Store a long pasted text, and return a short placeholder for the composer."""
     del rid
     if not params.text:
-        raise RpcError(BAD_ARGUMENT, "There is no text.")
+        raise RpcError(BAD_ARGUMENT, "The text is empty.")
     session = rt.session(params.session_id)
     placeholder, path, lines = attachment.collapse(session, rt.home, params.text)
     return {"placeholder": placeholder, "path": str(path), "lines": lines}
@@ -145,8 +145,8 @@ class Dropped(Text, frozen=True):
 
 
 class Drop(TypedDict, total=False):
-    """The file that was dropped, if any. `text` is what the prompt says of it, with the text after its
-    name, which is `remainder`; `count` pictures are attached now."""
+    """The dropped file, if any. `text` is its text in the prompt, `remainder` the text after its name,
+    and `count` the number of attached pictures."""
 
     matched: bool
     is_image: bool
@@ -158,7 +158,7 @@ class Drop(TypedDict, total=False):
 
 
 def detect_drop(rt: Runtime, rid: Rid, params: Dropped) -> Drop:
-    """Find out whether a text names a file that was dropped on the terminal; attach a picture."""
+    """Detect whether a text names a file that was dropped on the terminal; attach a picture."""
     del rid
     session = rt.session(params.session_id)
     found = attachment.parse_drop(params.text, rt.live(session).cwd)

@@ -1,4 +1,4 @@
-"""Prompts that are answered in a conversation of their own, in the background."""
+"""Run prompts in the background, each in a new conversation."""
 
 from contextlib import ExitStack
 from typing import Annotated, NamedTuple, TypedDict
@@ -22,11 +22,11 @@ _END_REASON = "background_done"
 class Background(Session, frozen=True):
     """A prompt."""
 
-    text: Annotated[str, says("What the agent is to do.")] = ""
+    text: Annotated[str, says("The task for the agent.")] = ""
 
 
 class Task(TypedDict):
-    """The task; `background.complete` names it. Its conversation is kept like any other."""
+    """The task; `background.complete` names it. Its conversation is stored like any other."""
 
     task_id: str
     session_id: str
@@ -34,14 +34,14 @@ class Task(TypedDict):
 
 
 def submit(rt: Runtime, rid: Rid, params: Background) -> Task:
-    """Answer a prompt in a new conversation; its text is sent when it is done.
+    """Run a prompt in a new conversation in the background; `background.complete` has its answer.
 
-    The prompt is on disk when this is answered. What it asks a person is asked in its own session, which
+    Returns when the prompt is on disk. Its questions are asked in its own session, which
     `session.active_list` shows as waiting.
     """
     del rid
     if not params.text.strip():
-        raise RpcError(BAD_ARGUMENT, "There is nothing to do.")
+        raise RpcError(BAD_ARGUMENT, "The prompt is empty.")
     of_client = rt.live(rt.session(params.session_id))
     live = SessionState(
         source=of_client.source,
@@ -73,12 +73,12 @@ class _Task(NamedTuple):
     rt: Runtime
     id: str
     client_sid: str
-    """The session that is sent its result."""
+    """The session that gets its result."""
     live: SessionState
     turn_id: str
 
     def follow(self) -> None:
-        """Report the end of the turn when it comes, also if it has come already."""
+        """Report the end of the turn, also if it has ended already."""
         if self.live.log is not None:
             subscriber = self.live.log.follow_turn(self.turn_id, self._on_event)
             self.live.opened.callback(self.live.log.unsubscribe, subscriber)
@@ -88,7 +88,7 @@ class _Task(NamedTuple):
             self.rt.spawn(self._report)
 
     def _report(self) -> None:
-        """Send the result, and close the session unless somebody has opened it."""
+        """Send the result, and close the session unless a client has opened it."""
         row = self.rt.db().read(turns.find, self.turn_id)
         if row is None or row["ended_at"] is None:
             return
@@ -99,7 +99,7 @@ class _Task(NamedTuple):
 
 
 def _text(rt: Runtime, turn: Row) -> str:
-    """The reply of a turn that has ended, or why there is none."""
+    """Return the reply of an ended turn, or the reason why there is none."""
     if turn["final_message_id"] is not None:
         around = rt.db().read(messages.around, turn["session_id"], turn["final_message_id"], 0)
         if text := text_of(around["window"][0]["content"]):

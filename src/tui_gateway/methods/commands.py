@@ -1,4 +1,4 @@
-"""Slash commands: the table that all surfaces share, and how a client runs them."""
+"""Slash commands: list, complete and run them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
@@ -24,17 +24,17 @@ from tui_gateway.skill_commands import usable
 
 COMMANDS = slash_commands.of("rpc")
 OURS = {row.name for row in COMMANDS} - {row.name for row in commands.COMMANDS}
-"""Commands that only make sense where one can type while a turn runs: /queue and /steer."""
+"""Commands for surfaces that accept input during a turn: /queue and /steer."""
 
 
 class Execute(Session, frozen=True):
-    """A command as it is typed."""
+    """A typed command."""
 
     command: Annotated[str, says("The line, with or without the slash.")] = ""
 
 
 def execute(rt: Runtime, rid: Rid, params: Execute) -> CommandOutcome | None:
-    """Run a slash command and give back what the person is to read."""
+    """Run a slash command and return its output for the person."""
     line = params.command.strip()
     parsed = commands.parse(line if line.startswith("/") else f"/{line}")
     if parsed is None:
@@ -49,7 +49,7 @@ class Dispatch(Session, frozen=True):
     """A command by its name."""
 
     name: Annotated[str, says("Its name or an alias, with or without the slash.")] = ""
-    arg: Annotated[str, says("What follows it.")] = ""
+    arg: Annotated[str, says("Its argument.")] = ""
 
 
 def dispatch(rt: Runtime, rid: Rid, params: Dispatch) -> CommandOutcome | None:
@@ -123,7 +123,7 @@ def _output(rt: Runtime, rid: Rid, sid: str, context: CommandContext, parsed: Pa
 
 def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> CommandOutcome | None:
     if not parsed.argument:
-        raise RpcError(BAD_ARGUMENT, "There is nothing to say.")
+        raise RpcError(BAD_ARGUMENT, "Write a text after the command.")
     if parsed.name == "queue":
         return CommandOutcome("send", message=parsed.argument, busy="queue")
     settle = rt.defer_answer(rid)
@@ -154,7 +154,7 @@ class Resolve(Params, frozen=True):
 
 
 class Resolved(TypedDict):
-    """The command that is meant."""
+    """A command."""
 
     canonical: str
     description: str
@@ -162,7 +162,7 @@ class Resolved(TypedDict):
 
 
 def resolve(rt: Runtime, rid: Rid, params: Resolve) -> Resolved:
-    """Find the command that a name stands for."""
+    """Resolve a command name or an alias."""
     del rid
     rt.assembly()  # loads the plugins, which may have commands
     name = params.name.strip().lstrip("/").lower()
@@ -185,7 +185,7 @@ class Catalog(TypedDict):
 
 
 def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
-    """The slash commands, for completion and help."""
+    """List the slash commands, for completion and help."""
     del rid, params
     rt.assembly()
     skill_set = skills.load_all(rt.home)
@@ -218,7 +218,7 @@ def _categories(skill_set: SkillSet) -> dict[str, list[tuple[str, str, tuple[str
 
 
 class Text(TypedDict):
-    """Words for a person."""
+    """Text for a person."""
 
     output: str
 

@@ -1,4 +1,4 @@
-"""Completion of the text that is being typed: names of files, slash commands."""
+"""Complete the typed text: file names and slash commands."""
 
 import os
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ class PathWord(Params, frozen=True):
     """A word that may be a file."""
 
     word: Annotated[
-        str, says("What was typed; with @ in front, a file anywhere in the folder.")
+        str, says("The typed text; with @ in front, a file anywhere in the folder.")
     ] = ""
-    cwd: Annotated[str, says("The folder; without one, that of the session or the server.")] = ""
+    cwd: Annotated[str, says("The folder; the default is that of the session or the server.")] = ""
     session_id: Annotated[str, says("The open session, for its folder.")] = ""
 
 
 def path(rt: Runtime, rid: Rid, params: PathWord) -> Items:
-    """Files that complete a word: by their path, or after an @ by any part of their name."""
+    """Complete a word to files: by their path, or after an @ by any part of their name."""
     del rid
     cwd = _folder(rt, params)
     if not params.word.startswith("@"):
@@ -85,7 +85,7 @@ def _size(entry: os.DirEntry[str]) -> str:
 
 
 def _by_name(word: str, cwd: Path) -> list[Item]:
-    """Files in the folder and below, those first whose own name fits best."""
+    """Return files in the folder and below, best match of the name first."""
     ranked: list[tuple[int, int, str]] = []
     for relative in _below(cwd):
         rank = _rank(relative.lower(), word.lower())
@@ -127,11 +127,11 @@ def _below(cwd: Path) -> Iterator[str]:
 class SlashText(Params, frozen=True):
     """A line that begins with a slash."""
 
-    text: Annotated[str, says("What was typed so far.")] = ""
+    text: Annotated[str, says("The typed text.")] = ""
 
 
 def slash(rt: Runtime, rid: Rid, params: SlashText) -> Items:
-    """Commands that complete a line; after /resume, conversations."""
+    """Complete a line to commands; after /resume, to conversations."""
     del rid
     rt.assembly()  # loads the plugins, which may have commands
     text = params.text

@@ -1,4 +1,4 @@
-"""Settings: read and changed, under their own names and under those that clients know."""
+"""Read and change settings, by their own names and by the names that clients use."""
 
 from typing import Annotated, Any, TypedDict
 
@@ -14,9 +14,9 @@ from tui_gateway.runtime import LiveSession, Runtime
 
 _SECRET = "model.api_key"
 _SHORT = {"busy": "terminal.busy", "approvals.mode": "approvals.mode", "provider": "model.provider"}
-"""Names that clients use for settings of ours."""
+"""Names that clients use for our settings."""
 _APPROVALS = {"manual": "ask", "smart": "ask", "off": "allow"}
-"""What other servers call the modes of approval."""
+"""The names that other servers use for the approval modes."""
 _PROGRESS = ("off", "new", "all", "verbose")
 
 
@@ -28,7 +28,7 @@ class Get(Params, frozen=True):
         says("full, model, provider, profile, cwd, busy, approvals.mode, reasoning, verbose, mtime, or"
              " any section.field of the settings."),
     ]  # fmt: skip
-    session_id: Annotated[str, says("The open session, for what belongs to one.")] = ""
+    session_id: Annotated[str, says("The open session, for keys that belong to one.")] = ""
 
 
 class Value(TypedDict, total=False):
@@ -96,15 +96,15 @@ class Set(Params, frozen=True):
     key: Annotated[
         str, says("model, busy, approvals.mode, verbose, reasoning, cwd, or any section.field.")
     ]
-    value: Annotated[Any, says("The value, as text or as it is.")] = None
-    session_id: Annotated[str, says("The open session, for what belongs to one.")] = ""
+    value: Annotated[Any, says("The value, as text or in its own type.")] = None
+    session_id: Annotated[str, says("The open session, for keys that belong to one.")] = ""
     scope: Annotated[
         str, says("For model: session (this conversation, also when it is resumed) or global.")
     ] = ""
 
 
 class Changed(TypedDict, total=False):
-    """The value that holds now."""
+    """The current value."""
 
     key: str
     value: Any
@@ -113,7 +113,7 @@ class Changed(TypedDict, total=False):
 
 
 def set_(rt: Runtime, rid: Rid, params: Set) -> Changed:
-    """Change a setting: in config.toml, or for one session where it belongs to one."""
+    """Change a setting in config.toml, or for one session if the key belongs to one."""
     session = rt.sessions.get(params.session_id)
     if params.key == "model":
         return _set_model(rt, params, session)
@@ -168,7 +168,7 @@ def _set_progress(params: Set, session: LiveSession) -> Changed:
         now = session.get("tool_progress_mode", "all")
         mode = _PROGRESS[(_PROGRESS.index(now) + 1) % len(_PROGRESS)]
     if mode not in _PROGRESS:
-        raise RpcError(UNKNOWN_KEY, f"{mode[:80]!r} is none of {', '.join(_PROGRESS)}.")
+        raise RpcError(UNKNOWN_KEY, f"{mode[:80]!r} is not one of {', '.join(_PROGRESS)}.")
     session["tool_progress_mode"] = mode
     return {"key": params.key, "value": mode}
 
@@ -176,13 +176,13 @@ def _set_progress(params: Set, session: LiveSession) -> Changed:
 def _set_reasoning(params: Set, session: LiveSession) -> Changed:
     value = str(params.value or "")
     if value not in ("show", "full", "clamp", "hide"):
-        raise RpcError(UNKNOWN_KEY, f"{value[:80]!r} is none of show, hide.")
+        raise RpcError(UNKNOWN_KEY, f"{value[:80]!r} is not one of show, hide.")
     session["show_reasoning"] = value != "hide"
     return {"key": params.key, "value": value}
 
 
 def _write(rt: Runtime, name: str, key: str, value: object) -> Changed:
-    """Write config.toml and go on with what it says; the environment may be stronger."""
+    """Write config.toml and reload it; the environment may override it."""
     if key == "approvals.mode":
         value = _APPROVALS.get(str(value), value)
     if MASK in str(value):
@@ -198,9 +198,9 @@ def _write(rt: Runtime, name: str, key: str, value: object) -> Changed:
     holds, parsed = _setting(rt, key), masked(key, parsed)
     changed: Changed = {"key": name, "value": holds}
     if parsed is not None and holds != parsed and key != _SECRET:
-        changed["warning"] = f"{key} is set in the environment, which is stronger."
+        changed["warning"] = f"{key} is also set in the environment, which overrides this."
     elif key.startswith(("approvals.", "tools.", "model.")) and rt.sessions:
-        changed["warning"] = "It holds for conversations that are opened from now on."
+        changed["warning"] = "It applies to conversations that are opened from now on."
     return changed
 
 
@@ -211,7 +211,7 @@ class Sections(TypedDict):
 
 
 def show(rt: Runtime, rid: Rid, params: Nothing) -> Sections:
-    """Every setting with its value and what it does."""
+    """List every setting with its value and its meaning."""
     del rid, params
     sections: dict[str, list[dict[str, Any]]] = {}
     for option in config.options():

@@ -1,4 +1,4 @@
-"""Skills and plugins: listed, shown, switched."""
+"""List and show skills; list, enable and disable plugins."""
 
 from typing import Annotated, Literal, TypedDict
 
@@ -29,7 +29,7 @@ class Skills(TypedDict, total=False):
 
 
 def manage_skills(rt: Runtime, rid: Rid, params: Manage) -> Skills:
-    """List the skills of the home, search them, or show plugin."""
+    """List or search the skills of the home, or show one."""
     del rid
     rt.assembly()  # loads the plugins, whose commands hide skills of the same name
     found = usable(skills.load(rt.home))
@@ -73,7 +73,7 @@ class Output(TypedDict):
 
 
 def reload_skills(rt: Runtime, rid: Rid, params: Nothing) -> Output:
-    """Report the skills that can be used now, and what is wrong with others."""
+    """Report the usable skills, and the errors of the others."""
     del rid, params
     skill_set = skills.load_all(rt.home)
     names = [f"  /{skill.name}" for skill in usable(skill_set.skills)]
@@ -83,7 +83,8 @@ def reload_skills(rt: Runtime, rid: Rid, params: Nothing) -> Output:
 
 
 class Plugin(TypedDict):
-    """A plugin. `status`: enabled or disabled, by config.toml; `error`: why it cannot be used."""
+    """A plugin. `status`: enabled or disabled in config.toml; `error`: the reason why it cannot be
+    used."""
 
     name: str
     version: str
@@ -95,7 +96,7 @@ class Plugin(TypedDict):
 
 
 class Plugins(TypedDict):
-    """The plugins, and how many of them came from the person and with Hermes."""
+    """The plugins, and the numbers of installed and of bundled ones."""
 
     plugins: list[Plugin]
     user_count: int
@@ -134,8 +135,8 @@ class Switch(Params, frozen=True):
 
 
 class Switched(TypedDict, total=False):
-    """`list`: as `plugins.list`. `toggle`: the plugin as it is now; it is loaded, or not, by the next
-    server."""
+    """`list`: as `plugins.list`. `toggle`: the plugin with its new status, which the next server
+    applies."""
 
     plugins: list[Plugin]
     user_count: int

@@ -1,4 +1,4 @@
-"""Conversations in the store and sessions that are open: listed, searched, deleted."""
+"""List, search and delete stored conversations and open sessions."""
 
 from typing import Annotated, TypedDict
 
@@ -24,12 +24,12 @@ class List(Params, frozen=True):
     """A page of conversations."""
 
     limit: Limit = 200
-    offset: Annotated[int, says("How many to leave out at the beginning.", ge=0)] = 0
-    query: Annotated[str, says("Only those with this in title, first words or id.")] = ""
+    offset: Annotated[int, says("Number of results to skip.", ge=0)] = 0
+    query: Annotated[str, says("A part of the title, the first words or the id.")] = ""
 
 
 def list_(rt: Runtime, rid: Rid, params: List) -> results.Rows:
-    """Stored conversations, one row each; `pending` counts prompts without an answer."""
+    """List stored conversations, one row each; `pending` counts unanswered prompts."""
     del rid
     rows = rt.db().read(
         listing.select,
@@ -70,7 +70,7 @@ def _row(row: Row, pending: int) -> results.Row:
 
 
 class Recent(TypedDict):
-    """The conversation that was spoken in last; the id is null when there is none."""
+    """The last active conversation; the id is null if there is none."""
 
     session_id: str | None
     title: str
@@ -79,7 +79,7 @@ class Recent(TypedDict):
 
 
 def most_recent(rt: Runtime, rid: Rid, params: Nothing) -> Recent:
-    """The conversation that was spoken in last; never an error."""
+    """Return the last active conversation; never an error."""
     del rid, params
     try:
         rows = rt.db().read(listing.select, Filter(exclude_sources=_HIDDEN), limit=1)
@@ -103,7 +103,7 @@ class ActiveList(Params, frozen=True):
 
 
 def active_list(rt: Runtime, rid: Rid, params: ActiveList) -> results.OpenRows:
-    """The sessions that are open in this server."""
+    """List the sessions that are open in this server."""
     del rid
     found, current = list(rt.sessions.items()), params.current_session_id
     return results.OpenRows([_active(rt, sid, session, current) for sid, session in found])
@@ -134,7 +134,7 @@ class Search(Params, frozen=True):
 
 
 def search(rt: Runtime, rid: Rid, params: Search) -> results.Hits:
-    """Find conversations by what was said in them; one row each, the latest find first."""
+    """Search messages; one row per conversation, the latest match first."""
     del rid
     hits = rt.db().search_messages(params.query, limit=params.limit, once_per_conversation=True)
     return results.Hits([_hit(rt, hit) for hit in hits])
@@ -154,7 +154,7 @@ def _hit(rt: Runtime, hit: Row) -> results.Hit:
 
 
 def _original(rt: Runtime, hit: Row) -> int | None:
-    """The message in the conversation's history; None for a copy that a shortening has made."""
+    """Return the message in the conversation's history; None for a copy made by a compaction."""
     page = rt.db().read(messages.page, hit["session_id"], hit["id"] + 1, 1)
     return hit["id"] if page and page[0]["id"] == hit["id"] else None
 
@@ -166,7 +166,7 @@ class Tree(Params, frozen=True):
 
 
 def tree(rt: Runtime, rid: Rid, params: Tree) -> results.TreeNodes:
-    """Every session that hangs together with this one through branches and compactions."""
+    """List every session related to this one by branches and compactions."""
     del rid
     rows = rt.db().read(lineage.tree, _key(rt, params.session_id))
     return results.TreeNodes([results.TreeNode(**row) for row in rows])
@@ -185,7 +185,7 @@ class Deleted(TypedDict):
 
 
 def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
-    """Delete a stored conversation with all its sessions; one that is open has to be closed first."""
+    """Delete a stored conversation with all its sessions; close it first if it is open."""
     del rid
     if not params.session_id:
         raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
@@ -193,7 +193,7 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
     if (
         store.read(session_ledger.find, params.session_id) is None
     ):  # no title or beginning of an id: it is for ever
-        fix = "Give its whole id, as `session.list` tells it."
+        fix = "Send its whole id, as `session.list` returns it."
         raise RpcError(
             NOT_STORED, f"There is no conversation {params.session_id[:200]!r}.", fix=fix
         )
@@ -204,7 +204,7 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
             raise RpcError(STILL_OPEN, "The conversation is open.", fix=fix)
         root = store.read(lineage.root, key)
         if root in rt.presence.elsewhere() or lease.is_held_elsewhere(store, root):
-            fix = "Leave it there first; then delete it."
+            fix = "Close it there first; then delete it."
             raise RpcError(STILL_OPEN, "The conversation is open in another window.", fix=fix)
         doomed = store.read(session_ledger.with_delegates, [key])
         with files.going_with(store, rt.home, doomed):
@@ -213,6 +213,6 @@ def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
 
 
 def _key(rt: Runtime, name: str) -> str:
-    """The stored session that is meant: of an open session, or by its own name."""
+    """Return the stored session of an open session, or by its own id or title."""
     session = rt.sessions.get(name)
     return info.key_of(session) if session is not None else view.stored(rt.db(), name)

@@ -1,4 +1,4 @@
-"""Models: which there are, which one answers, whether any does, and fetching the embedded one."""
+"""List models, report the one in use, and download the embedded one."""
 
 import threading
 from functools import partial
@@ -20,11 +20,11 @@ from tui_gateway.runtime import Runtime
 class Ask(Params, frozen=True):
     """For whom."""
 
-    session_id: Annotated[str, says("The open session, for the model it has chosen.")] = ""
+    session_id: Annotated[str, says("The open session, for its chosen model.")] = ""
 
 
 def options(rt: Runtime, rid: Rid, params: Ask) -> ModelOptions:
-    """The models that were found here, which one answers, and why."""
+    """List the models found here, the one in use, and the reason."""
     del rid
     used, error = _used(_registry(rt, params.session_id))
     settled = rt.assembly().registry()  # what it has is listed also while the session has another
@@ -86,14 +86,14 @@ class Configured(TypedDict):
 
 
 def status(rt: Runtime, rid: Rid, params: Nothing) -> Configured:
-    """Say whether there is a model to ask."""
+    """Report whether there is a model."""
     del rid, params
     used, _ = _used(rt.assembly().registry())
     return {"provider_configured": used is not None}
 
 
 class Checked(TypedDict):
-    """The model that answers and why, or what to do to have one."""
+    """The model in use and the reason, or how to get one."""
 
     ok: bool
     provider: str
@@ -104,7 +104,7 @@ class Checked(TypedDict):
 
 
 def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
-    """Say which model answers and why; without one, what to do."""
+    """Report the model in use and the reason; without one, how to get one."""
     del rid
     registry = _registry(rt, params.session_id)
     used, error = _used(registry)
@@ -129,27 +129,27 @@ def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
 
 
 class Pull(Session, frozen=True):
-    """For which session a model is fetched."""
+    """The session that a model is downloaded for."""
 
-    name: Annotated[str, says("Which one; without it, the one that suits this machine.")] = ""
+    name: Annotated[str, says("The model; the default is the one that suits this machine.")] = ""
 
 
 def pull(rt: Runtime, rid: Rid, params: Pull) -> None:
-    """Fetch the embedded model and have it answer; `model.progress` tells how far it is.
+    """Download the embedded model and use it; `model.progress` reports the progress.
 
-    `{name}` when it is there. What was fetched before a failure or a stop is kept.
+    Returns `{name}` when it is ready. After a failure or a stop, the next call resumes the download.
     """
     sid, session = params.session_id, rt.session(params.session_id)
     rt.watch(session)
     live, settle, stop = rt.live(session), rt.defer_answer(rid), threading.Event()
     with live.lock:
         if live.fetch is not None:
-            raise RpcError(BUSY, "A model is being fetched already.")
+            raise RpcError(BUSY, "A model is being downloaded already.")
         live.fetch = stop
 
     def work() -> None:
         fetch = partial(offer.fetch, rt, sid, params.name, stop)
-        result = outcome_of(fetch, SERVER_ERROR, "The model could not be fetched")
+        result = outcome_of(fetch, SERVER_ERROR, "The model could not be downloaded")
         live.fetch = None
         if isinstance(result, HermesError):
             settle(result)
@@ -161,13 +161,13 @@ def pull(rt: Runtime, rid: Rid, params: Pull) -> None:
 
 
 class Stopping(TypedDict):
-    """The outcome: whether there was something to stop."""
+    """The outcome; `stopped` is false without a download."""
 
     stopped: bool
 
 
 def stop_pull(rt: Runtime, rid: Rid, params: Session) -> Stopping:
-    """Stop fetching a model; what was fetched is kept."""
+    """Stop a download; the next `model.pull` resumes it."""
     del rid
     stop = rt.live(rt.session(params.session_id)).fetch
     if stop is not None:

@@ -1,4 +1,4 @@
-"""Opening sessions and letting go of them: create, resume, activate, branch, close."""
+"""Open and close sessions: create, resume, activate, branch, close."""
 
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -15,7 +15,12 @@ from tui_gateway.runtime import SOURCE, LiveSession, Runtime, SessionState, at_r
 
 _PAGE = (
     Annotated[
-        int, says("Only the last so many messages; `session.history` has more.", ge=0, le=1000)
+        int,
+        says(
+            "Maximum number of messages, the latest ones; `session.history` has more.",
+            ge=0,
+            le=1000,
+        ),
     ]
     | None
 )
@@ -23,7 +28,8 @@ _AFTER = (
     Annotated[
         Position,
         says(
-            "The last event the client saw: `log` and `seq`. What it missed is sent, if it is kept."
+            "The last event that the client saw: `log` and `seq`. The server sends the"
+            " missed events, if it still has them."
         ),
     ]
     | None
@@ -32,7 +38,7 @@ _MAX_SEEDS = 10_000
 
 
 class SeedMessage(Params, frozen=True):
-    """A message that a client brings along."""
+    """An earlier message that a client sends."""
 
     role: str
     content: str | list[Any] | None = None
@@ -44,14 +50,15 @@ class Create(Params, frozen=True):
 
     cols: Cols = 80
     messages: Annotated[
-        tuple[SeedMessage, ...], says("What was said before, elsewhere.", max_length=_MAX_SEEDS)
+        tuple[SeedMessage, ...],
+        says("Messages of an earlier conversation elsewhere.", max_length=_MAX_SEEDS),
     ] = ()
     title: Annotated[str, says("Its title; set with the first message.")] = ""
-    cwd: Annotated[str, says("The folder to work in; without one, the server's own.")] = ""
-    source: Annotated[str, says("What the store calls the surface.")] = SOURCE
+    cwd: Annotated[str, says("The folder to work in; the default is that of the server.")] = ""
+    source: Annotated[str, says("The surface, as the store names it.")] = SOURCE
     model: Annotated[str, says("The model for this session alone: a name or provider/name.")] = ""
-    provider: Annotated[str, says("Who serves the model.")] = ""
-    parent_session_id: Annotated[str, says("The stored session that this is a branch of.")] = ""
+    provider: Annotated[str, says("The provider of the model.")] = ""
+    parent_session_id: Annotated[str, says("The stored session that this one branches from.")] = ""
     close_on_disconnect: Annotated[bool, says("End it when its last client goes away.")] = False
     render: Annotated[bool, says("Send replies also as text for a terminal (`rendered`).")] = False
 
@@ -81,22 +88,22 @@ def create(rt: Runtime, rid: Rid, params: Create) -> Created:
 
 
 class Resume(Params, frozen=True):
-    """A conversation that was there before."""
+    """A stored conversation."""
 
     session_id: Annotated[str, says("Its id, its title, or the beginning of its id.")] = ""
     cols: Cols = 80
     limit: _PAGE = None
-    cwd: Annotated[str, says("Where to work when its own folder is gone.")] = ""
+    cwd: Annotated[str, says("The folder to work in if its own is gone.")] = ""
     close_on_disconnect: Annotated[bool, says("End it when its last client goes away.")] = False
     render: Annotated[bool, says("Send replies also as text for a terminal (`rendered`).")] = False
     after: _AFTER = None
 
 
 def resume(rt: Runtime, rid: Rid, params: Resume) -> Opened:
-    """Continue a stored conversation, where it is now; its open turns go on by themselves.
+    """Continue a stored conversation at its tip; its open turns resume.
 
-    With `after`, `events.replayed` says whether exactly the missed events follow the answer, which then
-    has no messages. Otherwise the answer is a whole snapshot, and `events` is its position.
+    With `after`, `events.replayed` says whether exactly the missed events follow the response, which
+    then has no messages. Otherwise the response is a whole snapshot, and `events` is its position.
     """
     del rid
     if not params.session_id:
@@ -129,7 +136,7 @@ class Activate(Session, frozen=True):
 
 
 def activate(rt: Runtime, rid: Rid, params: Activate) -> Opened:
-    """Watch a session that is open here, also one that another client opened."""
+    """Subscribe to a session that is open here, also one that another client opened."""
     del rid
     return view.snapshot(rt, params.session_id, params.limit, params.after)
 
@@ -137,9 +144,7 @@ def activate(rt: Runtime, rid: Rid, params: Activate) -> Opened:
 class Branch(Session, frozen=True):
     """The copy of a conversation."""
 
-    name: Annotated[
-        str, says("Its title; without one, the next free one after the original's.")
-    ] = ""
+    name: Annotated[str, says("Its title; the default is that of the original with a number.")] = ""
 
 
 class Branched(TypedDict):
@@ -152,9 +157,9 @@ class Branched(TypedDict):
 
 
 def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
-    """Copy what is over in the conversation into a new one and open that; the original stays open.
+    """Copy the ended turns of a conversation into a new one and open it; the original stays open.
 
-    The turn that runs and the prompts that wait go on in the original alone.
+    The running turn and queued prompts continue in the original only.
     """
     del rid
     session, store = rt.session(params.session_id), rt.db()
@@ -194,9 +199,9 @@ class Close(Params, frozen=True):
 
 
 def close(rt: Runtime, rid: Rid, params: Close) -> Closed:
-    """End a session: its turn is stopped, what is not stored is stored, the conversation is ended.
+    """End a session: interrupt its turn, store everything, end the conversation.
 
-    Prompts that wait go on when it is resumed.
+    Queued prompts continue when it is resumed.
     """
     del rid
     return {"closed": rt.close(params.session_id, "tui_close")}
@@ -227,6 +232,6 @@ def _folder(name: str) -> Path:
 
 def _seed(message: SeedMessage) -> dict[str, Any]:
     if message.role not in ("user", "assistant", "system"):
-        raise RpcError(BAD_ARGUMENT, f"{message.role!r} cannot be brought along.")
+        raise RpcError(BAD_ARGUMENT, f"Messages of the role {message.role!r} are not supported.")
     content = message.content if message.content is not None else message.text
     return {"role": message.role, "content": content or ""}

@@ -1,4 +1,4 @@
-"""Prompts: submitted and queued."""
+"""Submit prompts and list queued ones."""
 
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -18,31 +18,31 @@ _MAX_CHARS = 4_000_000
 class Submit(Session, frozen=True):
     """A prompt."""
 
-    text: Annotated[str, says("The text of the person.")] = ""
+    text: Annotated[str, says("The text of the prompt.")] = ""
     truncate_before_user_ordinal: Annotated[
-        Any, says("Undo the user message with this number, counted from 0, and all after it.")
+        Any, says("Undo the user message with this number, counted from 0, and all later ones.")
     ] = None
     idempotency_key: Annotated[
-        str, says("A name for this prompt: sent again under it, it is found, not repeated.")
+        str, says("A key for this prompt; a repeat with the same key does not run again.")
     ] = ""
     images: Annotated[
-        tuple[str, ...], says("Files of pictures that go along, beside those attached before.")
+        tuple[str, ...], says("Picture files, in addition to those attached before.")
     ] = ()
     busy: Annotated[
         Literal["", "queue", "steer", "interrupt"],
-        says("What happens while a turn runs; empty: what the setting terminal.busy says."),
+        says("How to handle the prompt during a turn; empty: as the setting terminal.busy says."),
     ] = ""
     waits_for_model: Annotated[
-        bool, says("Without a model, wait until `model.pull` has fetched the one that is offered.")
+        bool, says("Without a model, wait until `model.pull` has downloaded the offered one.")
     ] = False
 
 
 def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
-    """Submit a prompt; the answer comes when it is on disk, not before.
+    """Submit a prompt; returns when it is on disk.
 
-    `{status, turn_id}`: `streaming` when its turn begins now, `queued` when others come first. The
-    setting terminal.busy may send it to the running turn instead; then the answer is that of
-    `session.steer`. A key that is known answers with `duplicate: true` and where that prompt is.
+    Returns `{status, turn_id}`: `streaming` if its turn begins now, `queued` if others come first. With
+    `terminal.busy` set to steer, the result is that of `session.steer`. For a known key the result has
+    `duplicate: true` and the state of that prompt.
     """
     session = rt.session(params.session_id)
     live, key = rt.live(session), params.idempotency_key or None
@@ -74,12 +74,12 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
 
 
 def _replaced(rt: Runtime, session: LiveSession, params: Submit) -> int | None:
-    """The message that a prompt replaces; one that is known has done so before."""
+    """Return the message that a prompt replaces; None if a known prompt has replaced it already."""
     ordinal, key = params.truncate_before_user_ordinal, params.idempotency_key
     if ordinal is None or (key and rt.db().read(turn_ledger.find_by_key, key) is not None):
         return None
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
-        raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal has to be a whole number.")
+        raise RpcError(BAD_ARGUMENT, "truncate_before_user_ordinal must be an integer.")
     return undo.request(rt, session, ordinal)
 
 
@@ -90,7 +90,7 @@ def _images(rt: Runtime, session: LiveSession, names: tuple[str, ...]) -> list[s
 
 
 def _detach(session: LiveSession, images: list[str]) -> None:
-    """Detach what went along with a prompt; what was attached meanwhile stays."""
+    """Detach the attachments that a prompt used; later attachments stay."""
     attached = session.get("attached_images") or []
     for image in images:
         with suppress(ValueError):
@@ -109,7 +109,7 @@ def _check(text: str, images: list[str]) -> None:
 
 
 def queue(rt: Runtime, rid: Rid, params: Session) -> Queue:
-    """List the prompts that wait for their turn."""
+    """List the queued prompts."""
     del rid
     return Queue(queues.queued(rt, rt.live(rt.session(params.session_id))))
 
@@ -117,11 +117,11 @@ def queue(rt: Runtime, rid: Rid, params: Session) -> Queue:
 class Unqueue(Session, frozen=True):
     """A queued prompt."""
 
-    turn_id: Annotated[str, says("Its turn, as `prompt.submit` answered.")]
+    turn_id: Annotated[str, says("Its turn, as `prompt.submit` returned it.")]
 
 
 class Unqueued(TypedDict):
-    """The prompt that was cancelled: its text, and the files of the pictures that went along."""
+    """The canceled prompt: its text and its picture files."""
 
     text: str
     images: NotRequired[list[str]]

@@ -1,4 +1,4 @@
-"""Answers to what a turn asks a person: approvals and clarifications."""
+"""Answer questions of a turn: approvals and clarifications."""
 
 from typing import Annotated, TypedDict
 
@@ -15,24 +15,24 @@ _YES = ("once", "session", "always")
 
 
 class Approve(Params, frozen=True):
-    """A yes or a no."""
+    """An answer to an approval."""
 
     session_id: OpenId
     choice: Annotated[
-        str, says("once, session, always or deny; all else is a no, with a remark.")
+        str, says("once, session, always or deny; any other text denies and is sent to the model.")
     ] = "deny"
-    all: Annotated[bool, says("Answer everything that waits, not only the oldest.")] = False
-    request_id: Annotated[str, says("Which question; without one, the oldest.")] = ""
+    all: Annotated[bool, says("Answer all open approvals, not only the oldest.")] = False
+    request_id: Annotated[str, says("The question; the default is the oldest.")] = ""
 
 
 class Resolved(TypedDict):
-    """The number of questions that were answered."""
+    """The number of answered questions."""
 
     resolved: int
 
 
 def approve(rt: Runtime, rid: Rid, params: Approve) -> Resolved:
-    """Allow or deny what waits for an approval."""
+    """Allow or deny a call that waits for approval."""
     del rid
     session = rt.session(params.session_id)
     waiting = [row for row in view.questions_of(rt, session) if row["kind"] == "approval"]
@@ -59,7 +59,7 @@ class Clarify(Params, frozen=True):
 
 
 class Settled(TypedDict):
-    """ok, or expired when it was settled before."""
+    """ok, or expired if it was settled before."""
 
     status: str
 

@@ -1,4 +1,4 @@
-"""Copies of conversations: files in the home for people and other programs."""
+"""Save conversations as files in the home."""
 
 from datetime import UTC, datetime
 from typing import TypedDict
@@ -23,7 +23,7 @@ class Saved(TypedDict):
 
 
 def save(rt: Runtime, rid: Rid, params: Session) -> Saved:
-    """Write the conversation, as it was said, into a private JSON file of the home."""
+    """Write the whole conversation into a private JSON file in the home."""
     del rid
     key = info.key_of(rt.session(params.session_id))
     row = rt.db().read(sessions.find, key)

@@ -25,21 +25,19 @@ from tui_gateway.protocol import Rid, RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 _FEWEST = 4
-"""Below so many messages there is nothing to compact."""
+"""The minimum number of messages to compact."""
 STOPPED = "Stopped; nothing was compacted."
 
 
 class Title(Params, frozen=True):
-    """A title, or the question for it."""
+    """A new title, or a request for the current one."""
 
     session_id: AnyId
-    title: Annotated[
-        str | None, says("The new title; without one, the present one is returned.")
-    ] = None
+    title: Annotated[str | None, says("The new title; null returns the current one.")] = None
 
 
 class Titled(TypedDict, total=False):
-    """The title; `pending` when it is set with the first message."""
+    """The title; `pending` if it will be stored with the first message."""
 
     title: str
     session_key: str
@@ -94,7 +92,7 @@ def _set(rt: Runtime, key: str, cleaned: str) -> None:
 
 
 def _name(rt: Runtime, session: LiveSession, key: str, cleaned: str) -> None:
-    """Title an open session, also one that is not stored yet; a refused title makes none."""
+    """Title an open session, also one that is not stored yet; a refused title stores nothing."""
     live = rt.live(session)
     rt.presence.add(live.conversation_id)
     try:
@@ -115,9 +113,9 @@ class Stopped(TypedDict):
 
 
 def interrupt(rt: Runtime, rid: Rid, params: Session) -> Stopped:
-    """Stop the running turn and the shell commands of the client at once.
+    """Interrupt the running turn and the shell commands of the client at once.
 
-    Prompts that wait are not run, and questions are withdrawn.
+    Queued prompts and open questions are canceled.
     """
     del rid
     shell.interrupt(rt.transport)
@@ -126,46 +124,48 @@ def interrupt(rt: Runtime, rid: Rid, params: Session) -> Stopped:
 
 
 class Steer(Session, frozen=True):
-    """Something for the running turn."""
+    """A text for the running turn."""
 
-    text: Annotated[str, says("What the model is to hear after its next tool call.")] = ""
+    text: Annotated[str, says("The text that the model reads after its next tool call.")] = ""
 
 
 def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
-    """Send a message to the running turn; the answer comes when it is on disk.
+    """Send a message to the running turn; returns when it is on disk.
 
-    `{status, text, turn_id}`: `steered` when the turn has taken it in; `queued` when it ended before, so
-    that this is the next prompt; `rejected` when it was stopped before it heard it.
+    Returns `{status, text, turn_id}`: `steered` if the turn accepted it; `queued` if the turn ended
+    before, so this is the next prompt; `rejected` if the turn was interrupted before it read it.
     """
     if not params.text.strip():
         raise RpcError(BAD_ARGUMENT, "The message is empty.")
     session = rt.session(params.session_id)
     text = attachment.with_pasted(rt.home, params.text)
     if not prompts.steer(rt, session, text, rt.defer_answer(rid)):
-        raise RpcError(NOTHING_RUNS, "No turn runs that could hear it.", fix="Send it as a prompt.")
+        raise RpcError(
+            NOTHING_RUNS, "There is no running turn to steer.", fix="Send it as a prompt."
+        )
     return None
 
 
 class Undone(TypedDict):
-    """The number of messages that were undone."""
+    """The number of undone messages."""
 
     removed: int
 
 
 def undo(rt: Runtime, rid: Rid, params: Session) -> Undone:
-    """Undo the last exchange; it stays in the store, out of the conversation."""
+    """Undo the last exchange; the store keeps it, outside of the conversation."""
     del rid
     return {"removed": undo_turns.undo_last(rt, rt.session(params.session_id))}
 
 
 class Compress(Session, frozen=True):
-    """The way to compact."""
+    """Options of a compaction."""
 
-    focus_topic: Annotated[str, says("What the summary should keep above all.")] = ""
+    focus_topic: Annotated[str, says("The topic that the summary should focus on.")] = ""
 
 
 class Summary(WireStruct, frozen=True):
-    """The outcome of a compaction for a person: a headline, and what was done instead if anything."""
+    """The outcome of a compaction for a person: a headline, and a note about a fallback."""
 
     noop: bool
     aborted: bool
@@ -176,7 +176,7 @@ class Summary(WireStruct, frozen=True):
 
 
 class Compressed(WireStruct, frozen=True):
-    """The outcome; the conversation continues in another session of the store."""
+    """The outcome; the conversation continues in another stored session."""
 
     status: str
     removed: int
@@ -250,8 +250,10 @@ class History(Params, frozen=True):
     """A page of messages."""
 
     session_id: AnyId
-    limit: Annotated[int, says("Only the last so many.", ge=0, le=1000)] | None = None
-    before: Annotated[int | None, says("Only those before the message with this `id`.")] = None
+    limit: (
+        Annotated[int, says("Maximum number of messages, the latest ones.", ge=0, le=1000)] | None
+    ) = None
+    before: Annotated[int | None, says("Only messages before the one with this `id`.")] = None
 
 
 def history(rt: Runtime, rid: Rid, params: History) -> results.History:
@@ -273,13 +275,13 @@ def history(rt: Runtime, rid: Rid, params: History) -> results.History:
 
 
 def usage(rt: Runtime, rid: Rid, params: Session) -> Usage:
-    """Report what the conversation has used: tokens, calls, money, and how full the window is."""
+    """Report tokens, calls and cost of the conversation, and the use of the window."""
     del rid
     return info.usage(rt, rt.session(params.session_id))
 
 
 class Breakdown(TypedDict):
-    """The use of the window: estimated by parts, and by the last model call, if there was one."""
+    """The use of the window: estimated per part, and from the last model call, if there was one."""
 
     categories: list[dict[str, Any]]
     context_max: int
@@ -316,7 +318,7 @@ class SetCwd(Session, frozen=True):
 
 
 def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> Info:
-    """Work in another folder from now on; answers with what `session.info` tells all clients."""
+    """Change the working folder; the result is the `session.info` that all clients get."""
     del rid
     session = rt.session(params.session_id)
     if not params.cwd:
@@ -339,13 +341,13 @@ class Resize(Session, frozen=True):
 
 
 class Resized(TypedDict):
-    """The width that is used."""
+    """The width in use."""
 
     cols: int
 
 
 def resize(rt: Runtime, rid: Rid, params: Resize) -> Resized:
-    """Remember how wide the client's terminal is."""
+    """Set the width of the client's terminal."""
     del rid
     rt.session(params.session_id)["cols"] = params.cols
     return {"cols": params.cols}

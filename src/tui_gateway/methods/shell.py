@@ -1,4 +1,4 @@
-"""Commands that a person types for the shell."""
+"""Run shell commands of the person."""
 
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -18,9 +18,9 @@ class ShellParams(Params, frozen=True):
     command: Annotated[str, says("The command, for /bin/sh.")] = ""
     session_id: Annotated[
         str,
-        says("The open session whose folder it runs in; without one, the latest of the client."),
+        says("The open session whose folder it runs in; the default is the latest of the client."),
     ] = ""
-    timeout: Annotated[float, says("Seconds until it is stopped.", gt=0, le=_MAX_TIMEOUT_S)] = 60.0
+    timeout: Annotated[float, says("Timeout in seconds.", gt=0, le=_MAX_TIMEOUT_S)] = 60.0
 
 
 class ShellResult(TypedDict):

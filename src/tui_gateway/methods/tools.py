@@ -1,4 +1,4 @@
-"""Tools and background processes of a session."""
+"""List tools, and list and end background processes of a session."""
 
 from typing import Annotated, Any, TypedDict
 
@@ -24,7 +24,7 @@ class Tools(TypedDict):
 
 
 def list_tools(rt: Runtime, rid: Rid, params: Ask) -> Tools:
-    """The tools that the model is offered, and those it may ask for."""
+    """List the tools in each request, and those that the model can request."""
     del rid, params
     toolbox = rt.assembly().toolbox
     core = [{"name": spec.name, "description": spec.description} for spec in toolbox.core]
@@ -48,7 +48,7 @@ class Processes(TypedDict):
 
 
 def list_processes(rt: Runtime, rid: Rid, params: Session) -> Processes:
-    """The background processes of a session's conversation."""
+    """List the background processes of a session's conversation."""
     del rid
     agent = _agent(rt, params.session_id)
     return {
@@ -72,13 +72,13 @@ class Kill(Session, frozen=True):
 
 
 class Killed(TypedDict):
-    """The number of processes that were ended."""
+    """The number of ended processes."""
 
     killed: int
 
 
 def kill_process(rt: Runtime, rid: Rid, params: Kill) -> Killed:
-    """End a background process and all it started."""
+    """End a background process and its children."""
     del rid
     agent = _agent(rt, params.session_id)
     try:
@@ -91,7 +91,7 @@ def kill_process(rt: Runtime, rid: Rid, params: Kill) -> Killed:
 
 
 def stop_processes(rt: Runtime, rid: Rid, params: Ask) -> Killed:
-    """End every background process of a session's conversation; without one, of all that are open."""
+    """End every background process of a session's conversation; without a session, of all open ones."""
     del rid
     ready = [sid for sid, session in list(rt.sessions.items()) if session.get("agent") is not None]
     sids = [params.session_id] if params.session_id else ready

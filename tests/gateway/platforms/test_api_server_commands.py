@@ -380,7 +380,7 @@ def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
         )
         quiet.release()
         assert [event.type for event in stream][-1] == "response.completed"
-        assert second.result(TIMEOUT_S).output_text == "The running turn took this message up."
+        assert second.result(TIMEOUT_S).output_text == "The running turn includes this message."
     assert gateway.world.model.model_requests[-1].json["messages"][-1]["content"] == "two"
 
 

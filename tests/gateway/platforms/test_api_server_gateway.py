@@ -327,7 +327,7 @@ def test_who_steers_a_turn_is_told_that_it_was_said_to_it(gateway: Gateway) -> N
         eventually(lambda: bool(agent._runner._steers), "what is to be said")
         quiet.release()
         assert first.result(TIMEOUT_S) == "so be it"
-        assert second.result(TIMEOUT_S) == "The running turn took this message up."
+        assert second.result(TIMEOUT_S) == "The running turn includes this message."
 
 
 def test_requests_by_name_and_by_id_are_answered_in_the_order_in_which_they_came(

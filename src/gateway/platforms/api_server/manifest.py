@@ -17,7 +17,7 @@ class ApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     user: Annotated[str, describe("The person who uses it, as in `allow` and `owners`.")] = "owner"
     host: Annotated[str, describe("Address to listen on.", min_length=1)] = "127.0.0.1"
-    port: Annotated[int, describe("Port to listen on; 0: any that is free.", ge=0, le=65535)] = 8642
+    port: Annotated[int, describe("Port to listen on; 0: any free port.", ge=0, le=65535)] = 8642
     hosts: Annotated[
         list[str], describe("Host names to accept besides localhost and addresses.")
     ] = []
@@ -49,7 +49,7 @@ MANIFEST = Manifest(
     extra="api",
     needs_pairing=False,
     guarantee=(
-        "The reply goes back on the request; when that breaks, the same request with the same "
-        "Idempotency-Key gets the reply of the first one, and nothing runs twice."
+        "The response has the reply. If the connection breaks, a repeat with the same"
+        " Idempotency-Key gets the reply of the first request, and nothing runs twice."
     ),
 )

@@ -106,7 +106,7 @@ MANIFEST = Manifest(
     extra="email",
     greets_strangers=False,  # senders are forged, and machines write
     guarantee=(
-        "Every reply has a Message-ID of its own and goes to our mailbox too, in the same SMTP"
-        " transaction: after a crash the copy shows whether it was sent."
+        "Every reply has its own Message-ID and also goes to our mailbox, in the same SMTP"
+        " transaction. After a crash, the copy shows whether it was sent."
     ),
 )

@@ -105,7 +105,5 @@ class Invitations:
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError:
-            _log.error(
-                "Matrix: %s cannot be read; whoever invited us must do it again.", self._path
-            )
+            _log.error("Matrix: %s cannot be read; people must invite us again.", self._path)
             return {}

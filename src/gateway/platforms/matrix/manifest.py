@@ -72,7 +72,7 @@ MANIFEST = Manifest(
     },
     extra="matrix",
     guarantee=(
-        "A piece that is sent again has the same transaction id, and the server makes one message "
-        "of both: exactly once, also after a crash."
+        "A part that is sent again has the same transaction id, so the server drops the"
+        " repeat: exactly once, also after a crash."
     ),
 )

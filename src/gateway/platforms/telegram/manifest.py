@@ -52,7 +52,8 @@ MANIFEST = Manifest(
     variables={"TELEGRAM_BOT_TOKEN": "token"},
     extra="telegram",
     guarantee=(
-        "Incoming messages are accepted once. A reply whose sending a crash cut off is sent again with "
-        "a mark that it may be a repeat, because Telegram cannot say whether it arrived."
+        "Incoming messages are accepted once. After a crash during a send, the reply is"
+        " sent again with a mark that it may be a repeat, because Telegram cannot say"
+        " whether it arrived."
     ),
 )

@@ -14,7 +14,9 @@ Style = Literal["hermes", "github"]
 class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[gateway.platforms.webhook.hooks.NAME]`."""
 
-    secret: Annotated[str, describe("Signs its requests; empty: the general secret.")] = ""
+    secret: Annotated[
+        str, describe("Secret that signs its requests; empty: the default secret.")
+    ] = ""
     style: Annotated[
         Style, describe("How they are signed: with our headers, or with X-Hub-Signature-256.")
     ] = "hermes"
@@ -32,10 +34,12 @@ class HookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[gateway.platforms.webhook]`."""
 
-    secret: Annotated[str, describe("The secret of hooks that have none of their own.")] = ""
+    secret: Annotated[str, describe("Default secret of hooks.")] = ""
     host: Annotated[str, describe("Address to listen on.", min_length=1)] = "127.0.0.1"
-    port: Annotated[int, describe("Port to listen on; 0: any that is free.", ge=0, le=65535)] = 8644
-    window_s: Annotated[float, describe("How old a signed request may be.", gt=0)] = 300.0
+    port: Annotated[int, describe("Port to listen on; 0: any free port.", ge=0, le=65535)] = 8644
+    window_s: Annotated[float, describe("Maximum age of a signed request in seconds.", gt=0)] = (
+        300.0
+    )
     body_limit_mb: Annotated[int, describe("Largest request.", ge=1, le=1024)] = 5
     hooks: Annotated[
         dict[str, HookSettings],
@@ -62,7 +66,7 @@ MANIFEST = Manifest(
     tables=("hooks",),
     extra="api",
     guarantee=(
-        "A reply that may have arrived is posted again under the same X-Hermes-Delivery, by which its "
-        "receiver tells it from a new one."
+        "A reply that may have arrived is posted again with the same X-Hermes-Delivery, so"
+        " that its receiver can drop repeats."
     ),
 )

@@ -46,12 +46,12 @@ def check(path: Path) -> dict[str, Value]:
     head = read(path)
     if int(head.get("split.count", 1)) > 1:
         raise UsageError(
-            f"{path} is one of several pieces of a model.",
-            fix="Join the pieces first: llama-gguf-split --merge FIRST_PIECE OUTPUT.",
+            f"{path} is one of several parts of a model.",
+            fix="Join the parts first: llama-gguf-split --merge FIRST_PART OUTPUT.",
         )
     if "general.architecture" not in head or "tokenizer.ggml.model" not in head:
         raise UsageError(
-            f"{path} is a GGUF file but no language model.",
+            f"{path} is a GGUF file but not a language model.",
             fix="Give the model itself, not an adapter, a projector or a vocabulary.",
         )
     return head

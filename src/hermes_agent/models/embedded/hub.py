@@ -98,4 +98,4 @@ def _size(partial: Path) -> int:
 
 
 def _unreachable(entry: Entry, hub: str, reason: str) -> ModelUnreachableError:
-    return ModelUnreachableError(f"The model hub at {hub} did not give {entry.file}: {reason}.")
+    return ModelUnreachableError(f"The model hub at {hub} did not deliver {entry.file}: {reason}.")

@@ -151,7 +151,7 @@ def adopt(name: str | None, source: Path, home: Home, progress: Progress = ignor
         notice = entry.notice if entry else _own_notice(path, head)
         model_files.put_record(home, chosen, sha256=digest, source=str(path), notice=notice)
     if entry is None:
-        progress(Step(f"{path.name} is not in the catalog, so nobody vouches for it."))
+        progress(Step(f"{path.name} is not in the catalog, so it cannot be verified."))
     progress(Step(notice))
     return model_files.file_of(home, chosen)
 
