@@ -109,12 +109,12 @@ class ToolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     container_image: Annotated[str, _meta("Image for the container sandbox.")] = "python:3.11-slim"
     container_command: Annotated[str, _meta("docker or podman.")] = "docker"
     network: Annotated[
-        Literal["open", "ask", "off"],
+        Literal["ask", "open", "off"],
         _meta(
-            "Network of sandboxed commands: open, ask before a host that is not allowed yet"
-            " (bubblewrap), or off."
+            "Network of sandboxed commands: ask before each new host (needs bubblewrap and nsenter;"
+            " elsewhere it is off), open, or off."
         ),
-    ] = "open"
+    ] = "ask"
     allowed_hosts: Annotated[
         list[str],
         _meta(

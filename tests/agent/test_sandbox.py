@@ -13,11 +13,11 @@ import pytest
 
 from hermes_agent.approval.danger.kinds import NO_ACCESS, UNCONFINED, Access
 from hermes_agent.approval.gate import Permit
-from hermes_agent.sandbox import detect
+from hermes_agent.sandbox import detect, egress
 from hermes_agent.sandbox.bubblewrap import Bubblewrap
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.container import Container
-from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox, Unavailable
+from hermes_agent.sandbox.sandboxes import Host, Job, Network, Sandbox, Unavailable
 from hermes_agent.tools.execute_code import TOOL as CODE
 from hermes_agent.tools.process import TOOL as PROCESS
 from hermes_agent.tools.read_file import TOOL as READ
@@ -41,7 +41,7 @@ needs_bwrap = pytest.mark.skipif(
 
 @pytest.fixture
 def box() -> Iterator[Bubblewrap]:
-    made = Bubblewrap(BWRAP or "", network=True)
+    made = Bubblewrap(BWRAP or "", Network(is_open=True))
     yield made
     made.close()
 
@@ -309,7 +309,7 @@ def test_in_bubblewrap_other_processes_are_not_seen(run: Run, box: Bubblewrap) -
 @needs_bwrap
 def test_in_bubblewrap_the_network_is_there_or_not(run: Run) -> None:
     count = "cat /proc/net/dev | wc -l"
-    offline = Bubblewrap(BWRAP or "", network=False)
+    offline = Bubblewrap(BWRAP or "", Network())
     lines = int(run(offline, count)[0])
     assert lines == 3  # two of the heading, and the loopback
     assert "network off" in offline.describe()
@@ -506,6 +506,35 @@ def test_the_first_sandbox_that_works_is_chosen(
     )
 
 
+@pytest.mark.parametrize("name", ["landlock", "seatbelt", "container"])
+def test_where_no_one_can_be_asked_for_hosts_the_network_is_off_and_says_why(
+    lacking: Callable[..., None], name: str
+) -> None:
+    lacking(landlock="", seatbelt="", container="")
+    box = chosen(sandbox=name)
+    assert not box.network.is_open
+    assert "network off (asking for hosts needs bubblewrap and nsenter" in box.describe()
+    assert chosen(sandbox=name, network="off").network.describe() == "off"
+    assert chosen(sandbox=name, network="open").network.is_open
+
+
+@needs_bwrap
+def test_without_nsenter_the_network_is_off_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make_desk: MakeDesk
+) -> None:
+    (tmp_path / "bwrap").symlink_to(BWRAP or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(egress, "problem", egress.problem.__wrapped__)
+    box = chosen()
+    assert "network off (nsenter is not installed (package util-linux))" in box.describe()
+    monkeypatch.undo()
+    desk = make_desk(box)
+    text = desk.text(
+        TERMINAL, command="python3 -c 'import socket; socket.gethostbyname(\"a.test\")'"
+    )
+    assert "the network is off (nsenter is not installed" in text
+
+
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock", "seatbelt", "container"])
 def test_a_sandbox_that_was_asked_for_and_cannot_be_had_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lacking: Callable[..., None], name: str
@@ -579,7 +608,7 @@ def container(engine: Path, **tools: object) -> Sandbox:
 
 
 def test_a_container_has_the_workspace_and_little_else(run: Run, engine: Path) -> None:
-    box = container(engine, network=False)
+    box = container(engine)
     assert isinstance(box, Container)
     work = engine.parent.parent / "work"
     assert run(box, "pwd; exit 3") == (f"{work}\n", 3)

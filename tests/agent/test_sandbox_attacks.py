@@ -50,11 +50,11 @@ import os, random, shutil, sys, tempfile
 from pathlib import Path
 from hermes_core import temp_folders  # what is loaded late may be out of the other user's reach
 from hermes_agent.approval.gate import Permit
-from hermes_agent.sandbox import detect, limits
+from hermes_agent.sandbox import detect, egress, limits
 from hermes_agent.sandbox.sandboxes import Job
 from hermes_core.settings import Settings, ToolSettings
 
-kind, user, program, code = sys.argv[1:5]
+kind, network, user, program, code = sys.argv[1:6]
 limits.MAX_PROCESSES = 100
 limits._memory_kb = lambda: 2 * 1024 * 1024
 if int(user) != os.getuid():
@@ -65,7 +65,7 @@ if int(user) != os.getuid():
 with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
     work = Path(folder, "work")
     work.mkdir()
-    box = detect.choose(Settings(tools=ToolSettings(sandbox=kind)))
+    box = detect.choose(Settings(tools=ToolSettings(sandbox=kind, network=network)))
     environment = {**os.environ, "OUTSIDE": folder}
     job = Job([program, "-c", code], work, work, Path(folder, "hermes"), environment)
     child = box.spawn(Permit._for_tests(), job)
@@ -76,10 +76,10 @@ with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
 """
 
 
-def inside(code: str, user: int, sandbox: str = "bubblewrap") -> str:
+def inside(code: str, user: int, sandbox: str = "bubblewrap", network: str = "ask") -> str:
     """Run Python in a sandbox that this user makes, and return what it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", OUTSIDE, sandbox, str(user), _python_of(user), code],
+        [sys.executable, "-c", OUTSIDE, sandbox, network, str(user), _python_of(user), code],
         capture_output=True,
         text=True,
         timeout=60,
@@ -298,4 +298,4 @@ os.mkdir("folder"), os.rename("moved", "folder/moved")
 socket.socketpair(), socket.socket().close()
 print("done")
 """
-    assert inside(code, user, "landlock") == "done"
+    assert inside(code, user, "landlock", network="open") == "done"

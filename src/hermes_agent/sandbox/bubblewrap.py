@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from hermes_agent.approval.danger import Access, places
 from hermes_agent.sandbox import seccomp, strict_open
 from hermes_agent.sandbox.child import Child
-from hermes_agent.sandbox.sandboxes import Enclosure, Job, is_in
+from hermes_agent.sandbox.sandboxes import Enclosure, Job, Network, is_in
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit
-    from hermes_agent.sandbox.egress import Egress, WayOut
+    from hermes_agent.sandbox.egress import WayOut
 
 _TOOL_FOLDERS = (
     ".local/bin", ".local/lib", ".local/share/uv", ".local/pipx", ".cargo/bin", ".rustup", ".pyenv",
@@ -31,24 +31,21 @@ class Bubblewrap(Enclosure):
 
     name = "bubblewrap"
 
-    def __init__(self, program: str, *, network: bool, rules: "Egress | None" = None) -> None:
-        """With `rules`, the network is a namespace of its own, whose way out follows them."""
-        super().__init__()
+    def __init__(self, program: str, network: Network) -> None:
+        """With rules, the network is a namespace of its own, whose way out follows them."""
+        super().__init__(network)
         self._program = program
-        self._network = network
-        self._rules = rules
         self._way_out: WayOut | None = None
         self._lock = threading.Lock()
 
     def describe(self) -> str:
-        network = "asks for hosts" if self._rules else "on" if self._network else "off"
         return (
             "bubblewrap: the system is read-only, the home is hidden, the workspace can be written,"
-            f" network {network}"
+            f" network {self.network.describe()}"
         )
 
     def spawn(self, permit: "Permit", job: Job) -> Child:
-        if self._rules is None or not permit.is_confined:
+        if self.network.rules is None or not permit.is_confined:
             return super().spawn(permit, job)
         return self._reached().spawn(permit, job, super().spawn)
 
@@ -57,8 +54,8 @@ class Bubblewrap(Enclosure):
         from hermes_agent.sandbox.egress import WayOut  # noqa: PLC0415 -- few sandboxes have one
 
         with self._lock:
-            if self._way_out is None and self._rules is not None:
-                self._way_out = WayOut(self._rules)
+            if self._way_out is None and self.network.rules is not None:
+                self._way_out = WayOut(self.network.rules)
             assert self._way_out is not None
             return self._way_out
 
@@ -81,7 +78,7 @@ class Bubblewrap(Enclosure):
             self._program, "--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid",
             "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
         ]  # fmt: skip
-        if not self._network and not self._way_out:
+        if not self.network.is_open and not self._way_out:
             frame.append("--unshare-net")
         if filter_ := seccomp.program():
             fds.append(_pipe_of(filter_))

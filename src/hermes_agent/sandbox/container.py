@@ -11,7 +11,7 @@ from hermes_agent.approval.danger import Access
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.limits import MAX_PROCESSES, unlimited
 from hermes_agent.sandbox.orphan_killer import orphan_killer
-from hermes_agent.sandbox.sandboxes import Enclosure, Job, check
+from hermes_agent.sandbox.sandboxes import Enclosure, Job, Network, check
 from hermes_core.settings import ToolSettings
 
 if TYPE_CHECKING:
@@ -25,15 +25,16 @@ class Container(Enclosure):
 
     name = "container"
 
-    def __init__(self, settings: ToolSettings) -> None:
-        super().__init__()
+    def __init__(self, settings: ToolSettings, network: Network) -> None:
+        super().__init__(network)
         self._engine = settings.container_command
         self._image = settings.container_image
-        self._network = settings.network == "open"
 
     def describe(self) -> str:
-        network = "on" if self._network else "off"
-        return f"container: {self._engine} runs {self._image} with the workspace, network {network}"
+        return (
+            f"container: {self._engine} runs {self._image} with the workspace,"
+            f" network {self.network.describe()}"
+        )
 
     @property
     def python(self) -> str:
@@ -72,7 +73,7 @@ class Container(Enclosure):
         workspace = os.path.realpath(job.workspace)
         command = [self._engine, "run", "--rm", "--init", "--name", name]
         command += ["--interactive"] if job.takes_input else []
-        command += ["--network", "bridge" if self._network else "none"]
+        command += ["--network", "bridge" if self.network.is_open else "none"]
         command += ["--security-opt", "no-new-privileges", "--cap-drop", "ALL"]
         command += ["--pids-limit", str(MAX_PROCESSES), "--ulimit", "core=0"]
         command += ["--user", f"{os.getuid()}:{os.getgid()}", "--env", "HOME=/tmp"]

@@ -1,30 +1,24 @@
 """Detect the sandbox of this machine, by trying, when the first command needs one."""
 
 import functools
-import logging
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 from hermes_agent.approval.danger.kinds import NO_ACCESS
 from hermes_agent.sandbox import landlock, seatbelt
 from hermes_agent.sandbox.bubblewrap import Bubblewrap
 from hermes_agent.sandbox.container import Container
 from hermes_agent.sandbox.landlock import Landlock
-from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox, Unavailable
+from hermes_agent.sandbox.sandboxes import Host, Job, Network, Sandbox, Unavailable
 from hermes_agent.sandbox.seatbelt import Seatbelt
 from hermes_core.errors import ConfigError
 from hermes_core.settings import Settings, ToolSettings
 from hermes_core.temp_folders import TempFolder
 
-if TYPE_CHECKING:
-    from hermes_agent.sandbox.egress import Egress
-
-logger = logging.getLogger(__name__)
-
 _PROBE_S = 10.0
+_WITHOUT_BUBBLEWRAP = "asking for hosts needs bubblewrap and nsenter"
 _CHAIN = ("bubblewrap", "landlock", "seatbelt", "container")
 _FIX = "Set tools.sandbox to auto."
 _FIXES = {
@@ -61,30 +55,33 @@ def _try(
     name: str, tools: ToolSettings, granted_hosts: Callable[[], Collection[str]]
 ) -> Sandbox | str:
     """Return this sandbox, or why it cannot be had."""
-    is_open = tools.network == "open"
     if name == "bubblewrap":
         program = shutil.which("bwrap")
-        problem = _problem_of(program, network=is_open) if program else "bwrap is not installed"
-        return problem or Bubblewrap(
-            program or "", network=is_open, rules=_rules(tools, granted_hosts)
-        )
+        if program is None:
+            return "bwrap is not installed"
+        problem = _problem_of(program, network=tools.network == "open")
+        return problem or Bubblewrap(program, _network(name, tools, granted_hosts))
+    network = _network(name, tools, granted_hosts)
     if name == "landlock":
-        return _landlock_problem() or Landlock(network=is_open)
+        return _landlock_problem() or Landlock(network)
     if name == "seatbelt":
-        return _seatbelt_problem() or Seatbelt(network=is_open)
-    return _container_problem(tools.container_command) or Container(tools)
+        return _seatbelt_problem() or Seatbelt(network)
+    return _container_problem(tools.container_command) or Container(tools, network)
 
 
-def _rules(tools: ToolSettings, granted_hosts: Callable[[], Collection[str]]) -> "Egress | None":
-    """Return the rules of the way out; None when nothing is asked, or the way cannot be had."""
+def _network(
+    name: str, tools: ToolSettings, granted_hosts: Callable[[], Collection[str]]
+) -> Network:
+    """Return what commands in this sandbox reach; nothing where no person can be asked for hosts."""
     if tools.network != "ask":
-        return None
+        return Network(is_open=tools.network == "open")
+    if name != "bubblewrap":
+        return Network(problem=_WITHOUT_BUBBLEWRAP)
     from hermes_agent.sandbox.egress import Egress, Grants, problem  # noqa: PLC0415 -- loads sockets
 
     if why := problem():
-        logger.warning("Sandboxed commands have no network: %s", why)
-        return None
-    return Egress(tools.allowed_hosts, lambda: Grants(granted_hosts()))
+        return Network(problem=why)
+    return Network(rules=Egress(tools.allowed_hosts, lambda: Grants(granted_hosts())))
 
 
 @functools.cache
@@ -101,7 +98,7 @@ def _seatbelt_problem() -> str:
 def _problem_of(program: str, *, network: bool) -> str:
     """Say why bubblewrap does not work here; empty when it does. Tried once per process."""
     with TempFolder("probe") as place:
-        probe = Bubblewrap(program, network=network)
+        probe = Bubblewrap(program, Network(is_open=network))
         job = Job(["/bin/sh", "-c", "true"], place, place, place / "home")
         fds: list[int] = []
         try:

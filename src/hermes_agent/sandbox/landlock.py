@@ -24,16 +24,11 @@ class Landlock(Sandbox):
 
     name = "landlock"
 
-    def __init__(self, *, network: bool) -> None:
-        super().__init__()
-        self._network = network
-
     def describe(self) -> str:
-        network = "on" if self._network else "off"
         return (
             "landlock: the system is read-only, the home is hidden, the workspace can be written,"
-            f" network {network}; weaker than bubblewrap: commands can change modes and times of your"
-            " files outside"
+            f" network {self.network.describe()}; weaker than bubblewrap: commands can change modes and"
+            " times of your files outside"
         )
 
     def hides(self, path: Path, workspace: Path) -> bool:
@@ -43,8 +38,8 @@ class Landlock(Sandbox):
         del fds
         plan = {
             "rules": self._rules(job, access),
-            "filter": seccomp.program("internet" if self._network else "none").hex(),
-            "is_offline": not self._network,
+            "filter": seccomp.program("internet" if self.network.is_open else "none").hex(),
+            "is_offline": not self.network.is_open,
             "temporary": str(self.private),
         }
         return [*_launcher(), json.dumps(plan), *job.command]

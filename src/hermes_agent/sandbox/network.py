@@ -56,7 +56,7 @@ class NetworkNamespace:
         """Make a namespace; raises NetworkUnavailableError."""
         nsenter = shutil.which("nsenter")
         if nsenter is None:
-            raise NetworkUnavailableError("nsenter is not installed")
+            raise NetworkUnavailableError("nsenter is not installed (package util-linux)")
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.settimeout(_SETUP_TIMEOUT_S)

@@ -10,7 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from hermes_core.errors import ToolError
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit
+    from hermes_agent.sandbox.egress import Egress
     from hermes_core.temp_folders import TempFolder
 
 
@@ -47,12 +48,29 @@ class Job(msgspec.Struct, frozen=True):
     """None: no one can be asked."""
 
 
+class Network(NamedTuple):
+    """Network access of the commands in a sandbox; none by default."""
+
+    is_open: bool = False
+    rules: "Egress | None" = None
+    """With these, commands reach hosts by a proxy that asks a person for new ones."""
+    problem: str = ""
+    """Why a person cannot be asked for hosts, although the settings want it."""
+
+    def describe(self) -> str:
+        """Return the state, in a few words that follow "network"."""
+        if self.rules is not None:
+            return "asks for new hosts"
+        return "on" if self.is_open else f"off ({self.problem})" if self.problem else "off"
+
+
 class Sandbox(ABC):
     """A place for commands."""
 
     name: str
 
-    def __init__(self) -> None:
+    def __init__(self, network: Network = Network()) -> None:  # noqa: B008 -- it does not change
+        self.network = network
         self._private: TempFolder | None = None
         self._limits = limits.Limits()
 
@@ -142,7 +160,7 @@ class Host(Sandbox):
     name = "host"
 
     def __init__(self, why: str = "chosen in the settings") -> None:
-        super().__init__()
+        super().__init__(Network(is_open=True))
         self._why = why
 
     def describe(self) -> str:

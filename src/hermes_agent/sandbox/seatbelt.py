@@ -25,15 +25,10 @@ class Seatbelt(Sandbox):
 
     name = "seatbelt"
 
-    def __init__(self, *, network: bool) -> None:
-        super().__init__()
-        self._network = network
-
     def describe(self) -> str:
-        network = "on" if self._network else "off"
         return (
             "seatbelt: the system is read-only, the home is hidden, the workspace can be written,"
-            f" network {network}"
+            f" network {self.network.describe()}"
         )
 
     def hides(self, path: Path, workspace: Path) -> bool:
@@ -48,7 +43,7 @@ class Seatbelt(Sandbox):
         workspace, home = os.path.realpath(job.workspace), os.path.realpath(job.home)
         hidden = [*hidden_folders(), home]
         own = [workspace, os.path.realpath(self.private)]
-        lines = [*_RULES, *([] if self._network else ["(deny network*)"])]
+        lines = [*_RULES, *([] if self.network.is_open else ["(deny network*)"])]
         lines += [_rule("deny", "file-read*", path) for path in hidden]
         # Names on the way to what is visible; without them no path can be followed.
         lines += [f"(allow file-read-metadata (literal {json.dumps(path)}))" for path in hidden]

@@ -17,8 +17,11 @@ from hermes_state.ledger import lineage
 
 _MAX_TIMEOUT_S = 3600.0
 _HINTS = (
-    "Read-only file system", "Permission denied (publickey)", "Could not resolve host",
-    "Network is unreachable", "Cannot connect to the Docker daemon",
+    "Read-only file system", "Permission denied (publickey)", "Cannot connect to the Docker daemon",
+)  # fmt: skip
+_NETWORK_HINTS = (
+    "Could not resolve host", "Name or service not known", "name resolution", "getaddrinfo",
+    "Network is unreachable", "Address family not supported", "Failed to establish a new connection",
 )  # fmt: skip
 _UNSET = ("BASH_ENV", "ENV", "PROMPT_COMMAND", "CDPATH")
 _NOTES_ROOM = 400
@@ -115,9 +118,19 @@ def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -
 
 
 def _sandbox_hint(text: str, sandbox: Sandbox) -> list[str]:
-    if isinstance(sandbox, Host) or not any(hint in text for hint in _HINTS):
+    """Say what of a failure is the sandbox's doing, and the way out."""
+    if isinstance(sandbox, Host):
         return []
-    return ["[this ran in a sandbox; unsandboxed=true asks the user to run it outside]"]
+    if not sandbox.network.is_open and any(hint in text for hint in _NETWORK_HINTS):
+        about = "the network is " + sandbox.network.describe()
+        if sandbox.network.rules is not None:
+            about = "only programs that use the proxy in HTTPS_PROXY have a network"
+    elif any(hint in text for hint in _HINTS):
+        about = ""
+    else:
+        return []
+    where = f"this ran in a sandbox; {about}; " if about else "this ran in a sandbox; "
+    return [f"[{where}unsandboxed=true asks the user to run it outside]"]
 
 
 def _settle_folder(bench: ToolContext) -> list[str]:
