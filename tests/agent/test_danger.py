@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_agent.approval.danger import Danger, of_code, of_command, places
+from hermes_agent.approval.danger import Danger, access_of, of_code, of_command, places
 from hermes_core.errors import ToolError
 from tests.support.examples import examples
 
@@ -950,3 +950,69 @@ def test_protected_files_are_asked_about_in_the_workspace(name: str) -> None:
     (found,) = of_path(name, WORKSPACE, WORKSPACE, HOME, writing=True)
     assert found.kind == "privilege"
     assert kinds(f"cp evil {name}") == {"privilege"}
+
+
+GIT_CONFIG = """
+[remote "origin"]
+	url = git@code.example.org:me/x.git
+[remote "mirror"]
+	url = https://mirror.example.org:8443/x.git
+	pushurl = company:x.git
+[remote "disk"]
+	url = /srv/x.git
+[url "ssh://git@company.example.org:2222/"]
+	insteadOf = company:
+"""
+PUSHES = {
+    "git push": "code.example.org:22",
+    "git push origin main": "code.example.org:22",
+    "git push mirror": "company.example.org:2222",
+    "git push disk": "",
+    "git push https://me@example.org/x.git": "example.org",
+    "git push --repo=ssh://example.org/x": "example.org:22",
+    "cd sub && git push": "code.example.org:22",
+    "git -C ../tree push": "code.example.org:22",
+    "git -C /nowhere push": "",
+    "git --git-dir=/srv/x.git push": "",
+}
+FETCHES = {
+    "git fetch": "code.example.org:22",
+    "git pull --rebase origin main": "code.example.org:22",
+    "git clone -b main git@example.org:x.git": "example.org:22",
+    "git fetch mirror": "",
+    "git clone https://example.org/x.git": "",
+    "git clone /srv/x.git": "",
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A working tree with remotes, and another one of the same repository beside it."""
+    work = tmp_path / "work"
+    own = work / ".git" / "worktrees" / "tree"
+    for folder in (work / "sub", own, tmp_path / "tree"):
+        folder.mkdir(parents=True)
+    (work / ".git" / "config").write_text(GIT_CONFIG)
+    (own / "commondir").write_text("../..\n")
+    (tmp_path / "tree" / ".git").write_text(f"gitdir: {own}\n")
+    return work
+
+
+@pytest.mark.parametrize("command", [*PUSHES, *FETCHES])
+def test_git_asks_for_the_hosts_that_it_would_reach(repository: Path, command: str) -> None:
+    host = {**PUSHES, **FETCHES}[command]
+    found = of_command(command, repository, repository, repository.parent / "hermes")
+    assert access_of(found).hosts == ((host,) if host else ())
+    assert host in " ".join(d.reason for d in found)
+    assert bool(found) == (command in PUSHES or bool(host))
+
+
+def test_hosts_in_a_question_have_their_ports() -> None:
+    for command, host in {
+        "ssh me@example.org": "example.org:22",
+        "ssh -p 2222 example.org": "example.org:2222",
+        "scp -P 2222 a me@example.org:b": "example.org:2222",
+        "curl -d x https://example.org:8443/y": "example.org:8443",
+        "curl -d x https://example.org/y": "example.org",
+    }.items():
+        assert access_of(dangers(command)).hosts == (host,)

@@ -1,6 +1,7 @@
 """The way out of the sandbox: real namespaces and connections, a server of our own at the other end."""
 
 import contextlib
+import io
 import os
 import shlex
 import shutil
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Generator, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -362,6 +364,101 @@ def test_a_lasting_yes_for_a_host_holds_for_other_commands(
     chat = ask_chat(make_chat, store, "session", commands)
     assert len(chat.sink.of(QuestionAsked)) == 1
     assert all("The name unknown.invalid is not known" in output for output in outputs(chat))
+
+
+@pytest.fixture
+def ssh_server() -> Iterator[tuple[int, list[bytes]]]:
+    """A server that hears how a client of ssh begins, and hangs up."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client, _ = server.accept()
+                    with client:
+                        client.sendall(b"SSH-2.0-test\r\n")
+                        heard.append(client.recv(100))
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1], heard
+
+
+@needs_bwrap
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
+def test_ssh_and_git_over_ssh_use_the_proxy(
+    make_chat: MakeChat, store: SessionDB, ssh_server: tuple[int, list[bytes]]
+) -> None:
+    port, heard = ssh_server
+    commands = [
+        f"ssh -p {port} -o BatchMode=yes me@127.0.0.1 true",
+        f"git ls-remote ssh://me@127.0.0.1:{port}/x.git",
+        "ssh -p 1 -o BatchMode=yes me@192.0.2.1 true",
+    ]
+    chat = ask_chat(make_chat, store, "once", commands, allowed_hosts=[f"127.0.0.1:{port}"])
+    assert [hello[:8] for hello in heard] == [b"SSH-2.0-"] * 2
+    asked = [question.text for question in chat.sink.of(QuestionAsked)]
+    assert len(asked) == len(commands)
+    assert f"reach 127.0.0.1:{port}" in asked[0]
+    assert f"Uses your SSH keys to reach 127.0.0.1:{port}" in asked[1]
+    assert "private network" in outputs(chat)[2]
+
+
+class Index(BaseHTTPRequestHandler):
+    """A package index with one package."""
+
+    def do_GET(self) -> None:
+        wheel = io.BytesIO()
+        with zipfile.ZipFile(wheel, "w") as archive:
+            info = "hermes_sample-1.0.dist-info"
+            archive.writestr("hermes_sample.py", "ANSWER = 42\n")
+            archive.writestr(f"{info}/METADATA", "Name: hermes-sample\nVersion: 1.0\n")
+            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            archive.writestr(f"{info}/RECORD", "")
+        name = "hermes_sample-1.0-py3-none-any.whl"
+        page = f'<a href="/files/{name}">{name}</a>'.encode()
+        body = wheel.getvalue() if self.path.endswith(".whl") else page
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        del format, args
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An index that the person's pip is configured for, by a name that we resolve."""
+    real = egress.look_up
+    monkeypatch.setattr(
+        egress, "look_up", lambda host, port: real("127.0.0.1" if ".test" in host else host, port)
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://index.test:{server.server_port}/simple")
+        configured_hosts.cache_clear()
+        yield f"index.test:{server.server_port}"
+        server.shutdown()
+    configured_hosts.cache_clear()
+
+
+@needs_bwrap
+def test_a_package_is_installed_and_its_tests_run_after_one_question(
+    make_chat: MakeChat, store: SessionDB, index: str
+) -> None:
+    host = index.partition(":")[0]
+    commands = [
+        f"{sys.executable} -m venv env",
+        f"env/bin/pip install -q --trusted-host {host} hermes-sample",
+        "echo 'import hermes_sample; assert hermes_sample.ANSWER == 42; print(\"passed\")' > t.py",
+        "env/bin/python t.py",
+    ]
+    chat = ask_chat(make_chat, store, "once", commands)
+    assert outputs(chat)[-1] == "passed", outputs(chat)
+    (asked,) = chat.sink.of(QuestionAsked)
+    assert asked.detail == commands[1]
 
 
 @needs_bwrap

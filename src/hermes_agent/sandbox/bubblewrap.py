@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hermes_agent.approval.danger import Access, places
-from hermes_agent.sandbox import seccomp, strict_open
+from hermes_agent.sandbox import seccomp, ssh_proxy, strict_open
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Enclosure, Job, Network, is_in
+from hermes_core.secrets import without_passwords
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit
@@ -22,6 +23,10 @@ _TOOL_FOLDERS = (
     ".config/git/config",
 )  # fmt: skip
 """Of the hidden home: programs and plain settings that commands need, read-only."""
+_PACKAGE_SETTINGS = (
+    ".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml", ".cargo/config.toml", ".gemrc",
+)  # fmt: skip
+"""Which mirrors package tools use; shown unless there is a password in them."""
 
 _View = Literal["hide", "read", "write"]
 
@@ -94,6 +99,9 @@ class Bubblewrap(Enclosure):
                 frame += _mount(path, path, view)
             elif source := _pinned(path, fds):
                 frame += _mount(source, path, view)
+        if self._way_out and (settings := ssh_proxy.configuration()):
+            fds.append(_pipe_of(settings))
+            frame += ["--ro-bind-data", str(fds[-1]), ssh_proxy.CONFIGURATION]
         return [*frame, "--chdir", str(job.cwd)]
 
     def _views(self, job: Job) -> dict[str, _View]:
@@ -159,12 +167,22 @@ def wanted_again(hidden: Sequence[str]) -> list[str]:
     """Return what commands need of covered folders: tools, this interpreter, how names are looked up."""
     own = os.path.realpath(places.own_home())
     paths = [f"{own}/{name}" for name in _TOOL_FOLDERS]
+    paths += [path for name in _PACKAGE_SETTINGS if _is_plain(path := f"{own}/{name}")]
     paths += [sys.prefix, sys.base_prefix, os.path.realpath("/etc/resolv.conf")]
     return [
         path
         for path in dict.fromkeys(paths)
         if path not in hidden and any(places.is_under(path, folder) for folder in hidden)
     ]
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether settings are there and hold no password."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return "password" not in text.lower() and without_passwords(text) == text
 
 
 def _secrets_in(workspace: str, home: str) -> list[str]:

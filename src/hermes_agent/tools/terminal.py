@@ -6,7 +6,7 @@ import shlex
 import time
 from pathlib import Path
 
-from hermes_agent.approval.danger import Danger, of_command
+from hermes_agent.approval.danger import Danger, of_command, remotes
 from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
@@ -32,6 +32,8 @@ def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
     if args.get("unsandboxed") and not isinstance(bench.processes.sandbox, Host):
         key = "terminal:unsandboxed"
         found.append(Danger("unconfined", "Runs outside the sandbox", key, UNCONFINED))
+    if isinstance(bench.processes.sandbox, Host):
+        found = [danger for danger in found if not danger.key.startswith(remotes.KEYS_KEY)]
     return [*found, *bench.processes.sandbox.dangers()]
 
 

@@ -262,6 +262,10 @@ class _Examiner:
 
     # Telling: what rules call
 
+    @property
+    def folders(self) -> Sequence[str]:
+        return self._state.cwds
+
     def danger(self, kind: Kind, reason: str, key: str, access: Access = NO_ACCESS) -> None:
         text = truncate(one_line(reason).removesuffix("."), _MAX_REASON)
         self._add([Danger(kind, text, one_line(key), access)])

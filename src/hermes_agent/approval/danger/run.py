@@ -114,6 +114,11 @@ def run_of(words: Sequence[Value], *, is_fed: bool = False, document: Value | No
 class Report(Protocol):
     """The dangers that a rule finds in a run."""
 
+    @property
+    def folders(self) -> Sequence[str]:
+        """Every folder that the run may be in."""
+        ...
+
     def danger(self, kind: Kind, reason: str, key: str, access: Access = NO_ACCESS) -> None:
         """There is a reason to ask; dangers of one key are told once. `access` is what it takes."""
         ...

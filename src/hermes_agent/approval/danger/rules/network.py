@@ -6,7 +6,8 @@ from hermes_agent.approval.danger import places
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run, Value
 
-_HOST = re.compile(r"^(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?(?:[^/@]*@)?(\[[^\]]*\]|[^/:?#]+)")
+_HOST = re.compile(r"^(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?(?:[^/@]*@)?(\[[^\]]*\]|[^/:?#]+)(:\d+\b)?")
+_BY_SSH = ("ssh", "scp", "sftp", "rsync", "mosh", "ssh-copy-id", "autossh", "sshpass")
 _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0")
 _CURL_VALUED = (
     "-X", "--request", "-H", "--header", "-o", "--output", "-u", "--user", "-A", "--user-agent", "-e",
@@ -37,7 +38,9 @@ def _is_here(addresses: list[Value]) -> bool:
 def _tell(run: Run, report: Report, addresses: list[Value], what: str) -> None:
     hosts = ", ".join(dict.fromkeys(host_of(address) for address in addresses)) or "another machine"
     key = f"terminal:{run.name} to {hosts}"
-    known = [host_of(address) for address in addresses if _HOST.match(address.text)]
+    named = run.value_of("-p" if run.name == "ssh" else "-P")
+    port = f":{named.text if named else 22}" if run.name in _BY_SSH else ""
+    known = [(found[1] + (found[2] or port)) for a in addresses if (found := _HOST.match(a.text))]
     access = places.access_to_account(run.name, known)
     report.danger("exfiltration", f"{what} {hosts}: {run.line}.", key, access)
 

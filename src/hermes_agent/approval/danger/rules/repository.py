@@ -1,8 +1,11 @@
 """git: what it throws away, what it sends, and what it runs."""
 
+import os
 import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from hermes_agent.approval.danger import places
+from hermes_agent.approval.danger import places, remotes
 from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run, Value, run_of
@@ -22,6 +25,12 @@ _RUNS = re.compile(
     r"|sequence\.editor|credential\.helper|gpg\.program|protocol\.ext\.allow|init\.templatedir)$",
     re.IGNORECASE,
 )
+_PUSH_VALUED = ("-o", "--push-option", "--receive-pack", "--exec", "--repo")
+_CLONE_VALUED = (
+    "-b", "--branch", "-o", "--origin", "--depth", "-c", "--config", "-j", "--filter", "-u",
+    "--upload-pack", "--reference", "--template",
+)  # fmt: skip
+_FETCH_VALUED = ("--depth", "-j", "--upload-pack", "-s", "-X", "-o", "--filter")
 _HARMLESS_VALUES = frozenset({"", "cat", "less", "true", "false", ":", "cache", "store", "never"})
 
 
@@ -39,6 +48,17 @@ def _git(run: Run, report: Report) -> None:
     rule = _VERBS.get(verb)
     if rule is not None:
         rule(rest, report)
+    reach = _REACHING.get(verb)
+    if reach is not None:
+        reach(rest, report, _folders(run._replace(args=run.args[:position]), report))
+
+
+def _folders(options: Run, report: Report) -> Sequence[str]:
+    """Return the folders that git may work in; none where its repository is named otherwise."""
+    if options.has("--git-dir", "--bare"):
+        return ()
+    steps = [value.text for value in options.values_of("-C")]
+    return [os.path.normpath(Path(folder, *steps)) for folder in report.folders]
 
 
 def _verb_position(run: Run) -> int | None:
@@ -91,16 +111,23 @@ def _restore(run: Run, report: Report) -> None:
 
 
 def _push(run: Run, report: Report) -> None:
-    operands = run.operands(("-o", "--push-option", "--receive-pack", "--exec", "--repo"))
-    target = operands[0].display_text if operands else "its remote"
-    reason, key = f"Sends commits to {target}: {run.line}.", f"terminal:git push {target}"
-    report.danger("exfiltration", reason, key, places.access_to_account("git"))
+    operands = run.operands(_PUSH_VALUED)
     forced = any(option.startswith("--force") for option in run.options())
     removes = run.has("-f", "--delete", "-d", "--mirror", "--prune")
     if forced or removes or any(v.text.startswith(("+", ":")) for v in operands[1:]):
         _loses(run, report, "Overwrites or deletes what others have", "git push --force")
     if run.has("--receive-pack", "--exec"):
         report.doubt("git is told which program to run.")
+
+
+def _sends(run: Run, report: Report, folders: Sequence[str]) -> None:
+    operands = run.operands(_PUSH_VALUED)
+    remote = run.value_of("--repo") or (operands[0] if operands else None)
+    found = remotes.endpoints(folders, remote.text if remote else "", push=True)
+    hosts = [endpoint.host for endpoint in found]
+    target = ", ".join(hosts) or (remote.display_text if remote else "its remote")
+    reason, key = f"Sends commits to {target}: {run.line}.", f"terminal:git push {target}"
+    report.danger("exfiltration", reason, key, places.access_to_account("git", hosts))
 
 
 def _branch(run: Run, report: Report) -> None:
@@ -143,15 +170,24 @@ def _config(run: Run, report: Report) -> None:
 
 
 def _clone(run: Run, report: Report) -> None:
-    operands = run.operands(
-        ("-b", "--branch", "-o", "--origin", "--depth", "-c", "--config", "-j", "--filter")
-    )
+    operands = run.operands(_CLONE_VALUED)
     if len(operands) > 1:
         report.writes(operands[1])
     if run.has("-u", "--upload-pack") or any(v.text.startswith("ext::") for v in operands):
         report.doubt("git is told which program to run.")
     for setting in run.values_of("-c", "--config"):
         _setting(setting.text, report)
+
+
+def _gets(run: Run, report: Report, folders: Sequence[str]) -> None:
+    """Ask for the keys that reading over ssh takes; without them it cannot work in a sandbox."""
+    operands = run.operands(_CLONE_VALUED if run.name == "git clone" else _FETCH_VALUED)
+    found = remotes.endpoints(folders, operands[0].text if operands else "")
+    hosts = [endpoint.host for endpoint in found if endpoint.is_ssh]
+    if hosts:
+        reason = f"Uses your SSH keys to reach {', '.join(hosts)}: {run.line}."
+        access = places.access_to_account("ssh", hosts)
+        report.danger("secrets", reason, f"{remotes.KEYS_KEY}{hosts}", access)
 
 
 def _fetch(run: Run, report: Report) -> None:
@@ -209,6 +245,10 @@ _VERBS: dict[str, Rule] = {
     "submodule": _submodule, "credential": _credential, "grep": _grep, "send-email": _send_mail,
     "imap-send": _send_mail, "request-pull": _send_mail, "diff": _diff, "log": _diff, "show": _diff,
     "format-patch": _diff, "archive": _diff,
+}  # fmt: skip
+
+_REACHING: dict[str, Callable[[Run, Report, Sequence[str]], None]] = {
+    "push": _sends, **dict.fromkeys(("clone", "fetch", "pull", "ls-remote"), _gets),
 }  # fmt: skip
 
 RULES: dict[str, Rule] = {"git": _git}
