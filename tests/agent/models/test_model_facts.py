@@ -51,7 +51,7 @@ def test_the_default_models_of_the_providers_are_known_and_priced():
     for provider in OURS.hosted:
         assert provider.default_model
         if not provider.is_router:
-            row = find_row(provider.default_model)
+            row = find_row(provider.default_model, provider)
             assert row is not None
             assert row.input > 0
 
