@@ -53,16 +53,28 @@ def _failed(error: str, history_len: int) -> str:
 
 def text_of(outcome: Outcome, api_calls: int) -> str:
     """Return the text that a person reads at the end of a turn."""
-    if outcome.status == "failed":
-        if outcome.code == "model.context_too_long":
-            return _below(outcome.text, TOO_LONG)
-        return _below(outcome.text, f"⚠️ {outcome.reason or 'Something went wrong.'}")
-    if outcome.status == "interrupted":
-        if outcome.text:
-            return _below(outcome.text, "⏹ Stopped.")
-        return normalize_empty_agent_response(
-            {"interrupted": True, "api_calls": api_calls}, outcome.text
-        )
+    match outcome.status:
+        case "failed":
+            return _text_of_failed(outcome)
+        case "interrupted":
+            return _text_of_interrupted(outcome, api_calls)
+        case "answered" | "suspended":
+            return _text_of_answered(outcome, api_calls)
+
+
+def _text_of_failed(outcome: Outcome) -> str:
+    if outcome.code == "model.context_too_long":
+        return _below(outcome.text, TOO_LONG)
+    return _below(outcome.text, f"⚠️ {outcome.reason or 'Something went wrong.'}")
+
+
+def _text_of_interrupted(outcome: Outcome, api_calls: int) -> str:
+    if outcome.text:
+        return _below(outcome.text, "⏹ Stopped.")
+    return normalize_empty_agent_response({"interrupted": True, "api_calls": api_calls}, "")
+
+
+def _text_of_answered(outcome: Outcome, api_calls: int) -> str:
     if outcome.is_partial and outcome.text:
         return _below(outcome.text, "⚠️ The model reached the length limit of one answer.")
     result = {"api_calls": api_calls, "partial": outcome.is_partial, "error": outcome.reason}

@@ -132,11 +132,14 @@ def _stored_response(turn_id: str, turn: StoredTurn) -> dict[str, Any]:
     response = ResponseFormat(turn_id, request, turn.accepted_at)
     if turn.result is None:
         return response.pending("in_progress")
-    if turn.result.status == "answered":
-        return response.whole(exchange.reply_of(turn.result)._replace(tool_calls=turn.tool_calls))
-    if turn.result.status == "interrupted":
-        return response.pending("cancelled")
-    return response.failed(turn.result.reason or turn.result.text)
+    match turn.result.status:
+        case "answered":
+            reply = exchange.reply_of(turn.result)
+            return response.whole(reply._replace(tool_calls=turn.tool_calls))
+        case "interrupted":
+            return response.pending("cancelled")
+        case "failed":
+            return response.failed(turn.result.reason or turn.result.text)
 
 
 def application(api: Api, settings: ApiSettings, token: str) -> ASGIApp:
