@@ -38,8 +38,10 @@ def test_a_glob_allows_and_denies_by_tool(home: Home) -> None:
     assert policy.decide(rules, TERMINAL, "git push other main") is None
     assert policy.decide(rules, WEB_FETCH, "https://a.example.org/x") == "deny"
     assert policy.decide(rules, WEB_FETCH, "https://example.com/x") is None
-    assert policy.denial(rules, WEB_FETCH, "https://a.example.org/x") == "Not there."
-    assert policy.denial(rules, WEB_FETCH, "https://example.com/") == ""
+    (entry,) = policy.entries(rules, WEB_FETCH, "https://a.example.org/x")
+    assert entry.reason == "Not there."
+    assert policy.entries(rules, WEB_FETCH, "https://example.com/") == []
+    assert len(policy.entries(rules, TERMINAL, "git push origin main && ls")) == 1
 
 
 def test_a_regex_must_fit_the_whole_subject(home: Home) -> None:

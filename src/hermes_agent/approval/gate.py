@@ -12,14 +12,14 @@ the gate makes permits, and nothing starts a process without one.
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from hermes_agent.approval import policy
 from hermes_agent.approval.danger import Access, Danger, access_of, places
 from hermes_agent.approval.danger.kinds import NO_ACCESS
-from hermes_agent.approval.policy import Policy
+from hermes_agent.approval.policy import Entry, Policy
 from hermes_agent.approval.questions import Asker
 from hermes_agent.hooks import Hooks
 from hermes_agent.permissions import is_owner
@@ -70,6 +70,62 @@ class CallRef(NamedTuple):
     call_id: str
 
 
+class Verdict(NamedTuple):
+    """The decision about a call, before anybody is asked."""
+
+    decision: Literal["allow", "deny", "ask"]
+    subject: str
+    path: str = ""
+    """Of a tool for files: where its path leads."""
+    rules: Sequence[Entry] = ()
+    """The entries of the policy file that decided."""
+    dangers: Sequence[Danger] = ()
+    key: str = ""
+    """What a lasting yes for this call is remembered under; empty when none is needed."""
+
+    @property
+    def access(self) -> Access:
+        return access_of(self.dangers)
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The answers that a person may give."""
+        return ONLY_ONCE if self.access.unconfined else CHOICES
+
+
+def judge(
+    rules: Policy,
+    settings: ApprovalSettings,
+    tool: Tool,
+    args: Args,
+    bench: ToolContext,
+    who: CallRef,
+) -> Verdict:
+    """Decide about a call by the policy, its dangers and earlier yeses, without asking anybody."""
+    path = ""
+    if tool.is_path:
+        path = places.resolve(args.get(tool.subject, "."), str(bench.cwd))
+    subject = policy.subject(tool, args, path)
+    decided = policy.decide(rules, tool, subject)
+    entries = policy.entries(rules, tool, subject) if decided else ()
+    if decided == "deny":
+        return Verdict("deny", subject, path, entries)
+    dangers = tool.dangers_of({**args, tool.subject: path} if path else args, bench)
+    verdict = Verdict("allow", subject, path, entries, dangers)
+    if not dangers or decided == "allow" or settings.mode == "allow":
+        return verdict
+    verdict = verdict._replace(key=_key(tool, args, bench, dangers))
+    if not verdict.access.unconfined and _is_granted(verdict.key, bench, who):
+        return verdict
+    return verdict._replace(decision="deny" if settings.mode == "deny" else "ask")
+
+
+def _is_granted(key: str, bench: ToolContext, who: CallRef) -> bool:
+    # What an owner has allowed for all times is not allowed to everybody they let in.
+    everywhere = is_owner(bench.permissions)
+    return key in bench.store.read(questions.granted, who.conversation_id, everywhere=everywhere)
+
+
 class Gate:
     """Decides about calls of tools; one for each conversation that is open."""
 
@@ -86,23 +142,14 @@ class Gate:
         self, tool: Tool, args: Args, bench: ToolContext, who: CallRef, stop: Stop, report: Sink
     ) -> Permit:
         """Let a call through, after asking if need be; raises ToolDeniedError."""
-        path = ""
-        if tool.is_path:
-            path = places.resolve(args.get(tool.subject, "."), str(bench.cwd))
-        subject = policy.subject(tool, args, path)
-        verdict = policy.decide(self._rules, tool, subject)
-        if verdict == "deny":
-            why = policy.denial(self._rules, tool, subject)
-            raise ToolDeniedError(f"The policy of this machine does not allow this call. {why}")
-        dangers = tool.dangers_of({**args, tool.subject: path} if path else args, bench)
-        access = access_of(dangers)
-        is_allowed = verdict == "allow" or self._settings.mode == "allow"
-        if dangers and not is_allowed:
-            key = _key(tool, args, bench, dangers)
-            if access.unconfined or not self._is_granted(key, bench, who):
-                lasting = Grant(key, tool.name, subject, str(bench.cwd))
-                self._ask(tool, subject, dangers, lasting, bench, who, stop, report)
-        return Permit(tool.name, subject, access, path)
+        verdict = judge(self._rules, self._settings, tool, args, bench, who)
+        subject, dangers = verdict.subject, verdict.dangers
+        if verdict.decision == "deny":
+            raise ToolDeniedError(denial(verdict))
+        if verdict.decision == "ask":
+            lasting = Grant(verdict.key, tool.name, subject, str(bench.cwd))
+            self._ask(tool, subject, dangers, lasting, bench, who, stop, report)
+        return Permit(tool.name, subject, verdict.access, verdict.path)
 
     def admit_host(
         self,
@@ -122,13 +169,9 @@ class Gate:
             return
         danger = Danger("exfiltration", f"Connects to {host}", f"{HOST_KEY}{host}")
         lasting = Grant(danger.key, subject=host)
+        if self._settings.mode == "deny":
+            raise ToolDeniedError(f"Not allowed here: {danger.reason}.")
         self._ask(tool, permit.subject, [danger], lasting, bench, who, stop, report)
-
-    def _is_granted(self, key: str, bench: ToolContext, who: CallRef) -> bool:
-        # What an owner has allowed for all times is not allowed to everybody they let in.
-        everywhere = is_owner(bench.permissions)
-        granted = bench.store.read(questions.granted, who.conversation_id, everywhere=everywhere)
-        return key in granted
 
     def _ask(
         self,
@@ -142,11 +185,9 @@ class Gate:
         report: Sink,
     ) -> None:
         why = "; ".join(dict.fromkeys(d.reason for d in dangers))
-        if self._settings.mode == "deny":
-            raise ToolDeniedError(f"Not allowed here: {why}.")
         access = access_of(dangers)
         choices = ONLY_ONCE if access.unconfined else CHOICES
-        text = _question(dangers, access)
+        text = question_text(dangers)
         question = Question(who.turn_id, who.call_id, "approval", tool.name, text, subject, choices)
         row = self._asker.put(question)
         if row["state"] == QuestionState.PENDING:
@@ -194,11 +235,19 @@ class Gate:
         )
 
 
-def _question(dangers: Sequence[Danger], access: Access) -> str:
+def denial(verdict: Verdict) -> str:
+    """Say why a call is denied without asking."""
+    if verdict.dangers:
+        return f"Not allowed here: {'; '.join(dict.fromkeys(d.reason for d in verdict.dangers))}."
+    reason = next((entry.reason for entry in verdict.rules), "")
+    return f"The policy of this machine does not allow this call. {reason}"
+
+
+def question_text(dangers: Sequence[Danger]) -> str:
     """Return the text of a question: the reasons, and what a yes gives."""
     reasons = [one_line(reason) for reason in dict.fromkeys(d.reason for d in dangers)]
     lines = reasons if len(reasons) == 1 else [f"• {reason}" for reason in reasons]
-    return "\n".join(filter(None, [*lines, one_line(access.describe())]))
+    return "\n".join(filter(None, [*lines, one_line(access_of(dangers).describe())]))
 
 
 def _key(tool: Tool, args: Args, bench: ToolContext, dangers: Sequence[Danger]) -> str:

@@ -89,12 +89,14 @@ def decide(policy: Policy, tool: Tool, subject: str) -> Verdict | None:
     return "allow" if any(entry.fits(subject) for entry in permissions) else None
 
 
-def denial(policy: Policy, tool: Tool, subject: str) -> str:
-    """Return the reason that the entry gives which denies a call; empty when it gives none."""
-    for entry in policy.deny:
-        if entry.is_for(tool.name) and any(map(entry.fits, _texts(tool, subject))):
-            return entry.reason
-    return ""
+def entries(policy: Policy, tool: Tool, subject: str) -> list[Entry]:
+    """Return the entries that deny a call; if none does, those that allow it or a part of it."""
+    texts = _texts(tool, subject)
+    for kind in (policy.deny, policy.allow):
+        found = [e for e in kind if e.is_for(tool.name) and any(map(e.fits, texts))]
+        if found:
+            return found
+    return []
 
 
 def _texts(tool: Tool, subject: str) -> list[str]:
