@@ -136,7 +136,7 @@ def test_a_damaged_store_in_use_is_left_alone(home: Home, shell: Shell) -> None:
     with SessionDB(home.database):
         findings = shell.json("doctor --fix", status=1)
         detail = next(f["detail"] for f in findings if f["what"] == "integrity")
-        assert "in use, so it was not repaired" in detail
+        assert "in use, so nothing was changed" in detail
         assert "damaged page" in detail
     assert home.database.read_bytes() == before
     assert states(shell.json("doctor --fix"))["integrity"] in ("fixed", "warning")

@@ -414,7 +414,7 @@ def test_a_store_that_another_process_has_open_is_not_repaired(tmp_path: Path) -
         assert holder.stdin is not None and holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
         inode = path.stat().st_ino
-        with pytest.raises(StoreBusyError, match="in use, so it was not repaired"):
+        with pytest.raises(StoreBusyError, match="in use, so nothing was changed"):
             repair(path)
         assert path.stat().st_ino == inode
         assert not list(tmp_path.glob("*damaged*")) and not list(tmp_path.glob("*repaired*"))

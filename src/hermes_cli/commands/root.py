@@ -26,6 +26,7 @@ EXIT_INTERRUPTED = 130
 
 COMMANDS: dict[str, Entry] = {
     "attach": Entry("attach", "Open a conversation of a running server."),
+    "backup": Entry("backup", "Back up the home while Hermes runs.", "make"),
     "chat": Entry("chat", "Chat line by line, or ask one question."),
     "completion": Entry("completion", "Print the completion script for a shell."),
     "config": Entry("config", "Show and change settings."),
@@ -33,6 +34,7 @@ COMMANDS: dict[str, Entry] = {
     "gateway": Entry("gateway", "Run the agent in your messengers."),
     "model": Entry("model", "Show, switch and download models."),
     "plugins": Entry("plugins", "List, enable, disable and create plugins."),
+    "restore": Entry("backup", "Replace the home by a backup.", "restore"),
     "serve": Entry("serve", "Run a server that terminals attach to."),
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
     "skills": Entry("skills", "List, show and create skills (your own slash commands)."),

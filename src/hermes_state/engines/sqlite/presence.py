@@ -88,9 +88,8 @@ def alone_with(store: Path) -> Generator[None]:
 def in_use(store: Path) -> StoreBusyError:
     """Return the error for replacing a store that is open elsewhere."""
     return StoreBusyError(
-        f"{store} is in use, so it was not repaired.",
-        fix="Nothing was changed. Close every other Hermes (`hermes gateway stop`, terminals, "
-        "dashboards), then run it again.",
+        f"{store} is in use, so nothing was changed.",
+        fix="Close every other Hermes (`hermes gateway stop`, terminals), then run it again.",
     )
 
 
