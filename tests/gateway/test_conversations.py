@@ -312,7 +312,8 @@ def test_unknown_commands_name_the_nearest_one(world: World) -> None:
         assert "/status" in world.wait_for_replies("a", 1)[0]
         world.platform.say("a", "/help")
         assert "/background" in world.wait_for_text("a", "/compress").text
-        assert ("new", "Start a new conversation.") in world.platform.commands
+        new = ("new", "Start a new conversation.")
+        eventually(lambda: new in world.platform.commands, "the menu")
         announced = {name for name, _ in world.platform.commands}
         assert announced.isdisjoint(one.name for one in TABLE if one.owner_only), (
             "everybody in a chat sees its menu"
