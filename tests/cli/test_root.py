@@ -4,12 +4,15 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hermes_agent.testing.scripted import say
+from hermes_agent.testing.server import ScriptedServer
 from hermes_cli.commands.root import COMMANDS
 from hermes_core.errors import UsageError
 from hermes_core.paths import Home
@@ -90,6 +93,51 @@ def test_help_names_every_command(shell: Shell) -> None:
 def test_an_unknown_command_is_a_usage_error(shell: Shell) -> None:
     shell.run("fly", status=2)
     assert "No such command" in shell.errors and "hermes --help" in shell.errors
+
+
+def test_an_unknown_command_gets_the_nearest_one(shell: Shell) -> None:
+    shell.run("session list", status=2)
+    assert "Did you mean: hermes sessions?" in shell.errors
+    shell.run("sessions lst", status=2)
+    assert "Did you mean: hermes sessions list?" in shell.errors
+    shell.run("elephants", status=2)
+    assert "hermes -q elephants" in shell.errors
+
+
+@pytest.mark.parametrize(
+    "line", ["-h", "--help", "help", "sessions", "config", "gateway", "plugins"]
+)
+def test_help_is_no_error(shell: Shell, line: str) -> None:
+    assert shell.run(line).startswith("Usage: hermes")
+
+
+def test_help_is_shown_for_a_command_of_a_group(shell: Shell) -> None:
+    assert shell.run("help sessions list") == shell.run("sessions list -h")
+    shell.run("help sessions frob", status=2)
+    shell.run("help version frob", status=2)
+
+
+def test_the_version_has_a_command(shell: Shell) -> None:
+    assert shell.run("version") == shell.run("-V") == shell.run("--version")
+    assert shell.json("version") == {"version": VERSION}
+
+
+@pytest.mark.parametrize(
+    "line", ['"why is it blue?"', '-q "why is it blue?"', "-q sky -w .", '"is it blue" -w .']
+)
+def test_a_question_on_the_command_line_is_answered(tmp_path: Path, line: str) -> None:
+    with ScriptedServer([say("Because of Rayleigh.")]) as server:
+        environment = {
+            "PATH": os.defpath, "HOME": str(tmp_path), "HERMES_HOME": str(tmp_path / "home"),
+            "OPENAI_API_KEY": "sk-scripted-key", "OPENAI_BASE_URL": server.openai_url,
+            "HERMES_MODEL": "scripted", "HERMES_AGENT_TITLES": "false",
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "hermes_cli.main", *shlex.split(line)],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, cwd=tmp_path,
+            timeout=20, check=True,
+        )  # fmt: skip
+    assert done.stdout == "Because of Rayleigh.\n"
 
 
 def test_the_program_alone_is_a_chat_which_needs_a_question_or_a_terminal(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hermes_core.errors import ConfigError, StoreFullError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_core.text import visible
+from hermes_core.version import VERSION
 
 if TYPE_CHECKING:  # the terminal UI leaves the store to its server
     import hermes_state
@@ -87,6 +88,11 @@ class App:
     def emit(self, value: object) -> None:
         """Print a value as JSON on one line."""
         click.echo(msgspec.json.encode(value), file=self.output)
+
+    def print_version(self) -> None:
+        if self.as_json:
+            self.emit({"version": VERSION})
+        self.say(f"hermes {VERSION}")
 
     def say(self, text: str) -> None:
         """Print text without control characters; nothing with --json."""

@@ -7,12 +7,13 @@ import click
 
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, is_terminal, json_option, pass_app
+from hermes_cli.commands.group import CommandGroup
 from hermes_core import config
 from hermes_core.errors import UsageError
 from hermes_core.secrets import masked
 
 
-@click.group("config")
+@click.group("config", cls=CommandGroup)
 def command() -> None:
     """Show and change settings."""
 

@@ -1,5 +1,6 @@
-"""Command group that imports its commands lazily."""
+"""Command groups; one imports its commands lazily."""
 
+import difflib
 import importlib
 from typing import NamedTuple
 
@@ -14,7 +15,29 @@ class Entry(NamedTuple):
     name: str = "command"
 
 
-class LazyGroup(click.Group):
+class CommandGroup(click.Group):
+    """A group that shows its help when called alone, and names the nearest of an unknown command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {args[0]!r}.{self.advice(ctx, args[0])}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def advice(self, ctx: click.Context, name: str) -> str:
+        """Return what to do instead of an unknown command, or an empty string."""
+        near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=0.75)
+        return f" Did you mean: {ctx.command_path} {near[0]}?" if near else ""
+
+
+class LazyGroup(CommandGroup):
     """A group with a table of commands, beside those added by decorator."""
 
     def __init__(self, *args: object, entries: dict[str, Entry], **settings: object) -> None:

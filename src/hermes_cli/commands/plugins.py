@@ -7,6 +7,7 @@ import click
 from hermes_cli import plugin_sources, plugin_switch, plugin_template, plugins
 from hermes_cli.commands import root, table
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.group import CommandGroup
 from hermes_core import config, log
 from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder
@@ -14,7 +15,7 @@ from hermes_core.text import shell_quoted
 from hermes_core.version import VERSION
 
 
-@click.group("plugins")
+@click.group("plugins", cls=CommandGroup)
 def command() -> None:
     """List, enable, disable and create plugins."""
 

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -15,7 +16,6 @@ from hermes_cli.commands.group import Entry, LazyGroup
 from hermes_core import log
 from hermes_core.errors import HermesError, describe_error
 from hermes_core.secrets import without_passwords
-from hermes_core.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Entry] = {
     "config": Entry("config", "Show and change settings."),
     "doctor": Entry("doctor", "Check the installation and repair it."),
     "gateway": Entry("gateway", "Run the agent in your messengers."),
+    "help": Entry("about", "Show the help of a command.", "show_help"),
     "model": Entry("model", "Show, switch and download models."),
     "plugins": Entry("plugins", "List, enable, disable and create plugins."),
     "restore": Entry("backup", "Replace the home by a backup.", "restore"),
@@ -39,6 +40,7 @@ COMMANDS: dict[str, Entry] = {
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
     "skills": Entry("skills", "List, show and create skills (your own slash commands)."),
     "tui": Entry("tui", "Open the terminal UI."),
+    "version": Entry("about", "Show the version.", "show_version"),
 }
 
 
@@ -54,6 +56,17 @@ class CommandTable(LazyGroup):
         ours = super().get_command(ctx, cmd_name)
         return ours if ours is not None else _plugin_command(ctx.ensure_object(App), cmd_name)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read words in quotes as a question: `hermes "why is the sky blue?"`."""
+        if not ctx.resilient_parsing:
+            _, rest, _ = self.make_parser(ctx).parse_args(list(args))
+            if rest and len(rest[0].split()) > 1:
+                args = [*args[: len(args) - len(rest)], "-q", *rest]
+        return super().parse_args(ctx, args)
+
+    def advice(self, ctx: click.Context, name: str) -> str:
+        return super().advice(ctx, name) or f" To ask a question: hermes -q {shlex.quote(name)}"
+
 
 def _plugin_command(app: App, name: str) -> click.Command | None:
     plugins = importlib.import_module("hermes_cli.plugins")
@@ -62,7 +75,13 @@ def _plugin_command(app: App, name: str) -> click.Command | None:
     return plugins.cli_commands().get(name)
 
 
-@click.command(cls=CommandTable, entries=COMMANDS, invoke_without_command=True)
+@click.command(
+    cls=CommandTable,
+    entries=COMMANDS,
+    invoke_without_command=True,
+    subcommand_metavar='["QUESTION" | COMMAND [ARGS]...]',
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--set",
     "overrides",
@@ -70,46 +89,46 @@ def _plugin_command(app: App, name: str) -> click.Command | None:
     multiple=True,
     help="Override a setting; may be repeated.",
 )
-@click.option("--version", "show_version", is_flag=True, help="Show the version and exit.")
+@click.option("-V", "--version", "show_version", is_flag=True, help="Show the version and exit.")
+@click.option("-q", "--query", metavar="TEXT", help="Ask once, print the answer and exit.")
 @json_option
 @tui.opening_options
 @click.pass_context
 def hermes(
-    ctx: click.Context, overrides: tuple[str, ...], show_version: bool, **opening: object
+    ctx: click.Context,
+    overrides: tuple[str, ...],
+    show_version: bool,
+    query: str | None,
+    **opening: object,
 ) -> int | None:
     """A personal AI agent whose conversations survive whatever happens to the process.
 
-    Without a command: start chatting, in the terminal UI if this terminal can show it.
+    Without a command: start chatting, in the terminal UI if this terminal can show it. With a question
+    in quotes: print its answer.
     """
     app = ctx.ensure_object(App)
     app.overrides = overrides
     if show_version:
-        _print_version(app)
+        app.print_version()
         ctx.exit()
     if ctx.invoked_subcommand is None:
-        return _chat(ctx, opening)
-    if any(opening.values()):
+        return _chat(ctx, query, opening)
+    if query is not None or any(opening.values()):
         raise click.UsageError("Put these options after the command.", ctx)
     return None
 
 
-def _print_version(app: App) -> None:
-    if app.as_json:
-        app.emit({"version": VERSION})
-    app.say(f"hermes {VERSION}")
-
-
-def _chat(ctx: click.Context, opening: dict[str, object]) -> int:
-    """Open the terminal UI, or line mode if there is no terminal or it is not installed."""
+def _chat(ctx: click.Context, query: str | None, opening: dict[str, object]) -> int:
+    """Answer a question, or open the terminal UI; line mode without a terminal or without the UI."""
     app = ctx.ensure_object(App)
     if app.as_json:
         app.keep_output(ctx)
-    if interface.is_possible() and not app.as_json:
+    if query is None and interface.is_possible() and not app.as_json:
         if interface.is_installed():
             return ctx.invoke(tui.command, **opening)
         click.echo(f"This is line mode. For the terminal UI: {interface.install_hint()}", err=True)
     chat = importlib.import_module("hermes_cli.commands.chat")
-    return ctx.invoke(chat.command, **opening)
+    return ctx.invoke(chat.command, query=query, **opening)
 
 
 def run(arguments: Sequence[str]) -> int:

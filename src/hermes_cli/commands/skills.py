@@ -9,6 +9,7 @@ from hermes_agent import skills
 from hermes_agent.skills import SkillSet
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.group import CommandGroup
 from hermes_core import slash_commands
 from hermes_core.errors import UsageError
 
@@ -23,7 +24,7 @@ class Row(NamedTuple):
     path: str
 
 
-@click.group("skills")
+@click.group("skills", cls=CommandGroup)
 def command() -> None:
     """List, show and create skills: instructions that become slash commands."""
 
