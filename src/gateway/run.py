@@ -32,6 +32,7 @@ from gateway.source import SessionSource
 from gateway.supervision import end
 from hermes_agent.agent import Agent
 from hermes_agent.assembly import Assembly
+from hermes_agent.sandbox import detect
 from hermes_agent.tools.registry import default_tools
 from hermes_cli import plugins
 from hermes_core import gc_tuning
@@ -164,9 +165,16 @@ class GatewayRunner:
         self._status_task = asyncio.create_task(self._update_status_file(services))
         logger.info("gateway started", extra={"connected": ", ".join(connected)})
         await run_blocking(lambda: plugins.invoke_hook("on_gateway_start", platforms=connected))
+        await run_blocking(self._report_sandbox)
         gc_tuning.use_small_generations()
         gc_tuning.freeze()
         return connected
+
+    def _report_sandbox(self) -> None:
+        """Log where commands run, and keep it for `hermes gateway status`."""
+        summary = detect.summary(self.settings)
+        logger.info("%s", summary)
+        status.write_runtime_status(sandbox=summary)
 
     def _check_people(self, assembly: Assembly) -> None:
         """Check the people and roles of the settings; raises ConfigError.

@@ -129,6 +129,7 @@ def write_runtime_status(
     gateway_state: State | None = None,
     exit_reason: str | None = None,
     active_agents: int | None = None,
+    sandbox: str | None = None,
     platform: str | None = None,
     platform_state: str | None = None,
     error_code: str | None = None,
@@ -145,6 +146,7 @@ def write_runtime_status(
         "gateway_state": gateway_state,
         "exit_reason": exit_reason,
         "active_agents": active_agents,
+        "sandbox": sandbox,
         "updated_at": now,
     }
     platform_status = {

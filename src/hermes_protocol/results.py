@@ -50,6 +50,10 @@ class Info(WireStruct, frozen=True):
     stored_session_id: str = ""
     approval_mode: str = ""
     yolo: bool = False
+    sandbox: str = ""
+    """Where commands run: its name, `host` or `none`; empty until that is known."""
+    network: str = ""
+    """The network of commands in the sandbox: on, asks for new hosts, or off."""
     busy: str = ""
     desktop_contract: int = 0
     version: str = ""

@@ -37,6 +37,8 @@ def _build(rt: Runtime, sid: str, session: LiveSession) -> None:
     live.ready.set()
     if not live.is_closing:
         info.send(rt, sid, session)
+    if not live.is_closing and info.find_sandbox(rt, session):
+        info.send(rt, sid, session)
 
 
 def _make(rt: Runtime, session: LiveSession) -> None:

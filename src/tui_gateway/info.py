@@ -84,6 +84,8 @@ def _outline(rt: Runtime, session: LiveSession) -> Info:
         stored_session_id=key_of(session),
         approval_mode=rt.settings.approvals.mode,
         yolo=rt.settings.approvals.mode == "allow",
+        sandbox=live.sandbox,
+        network=live.network,
         busy=rt.settings.terminal.busy,
         desktop_contract=_CONTRACT,
         version=VERSION,
@@ -93,6 +95,20 @@ def _outline(rt: Runtime, session: LiveSession) -> Info:
         credential_warning=str(live.error) if live.error is not None else None,
         config_warning=warning or None,
     )
+
+
+def find_sandbox(rt: Runtime, session: LiveSession) -> bool:
+    """Find out where the commands of an agent run; return whether that is news. Takes a moment."""
+    live, context = rt.live(session), getattr(session.get("agent"), "tool_context", None)
+    if context is None or live.sandbox:
+        return False
+    try:
+        found = context.processes.sandbox
+    except HermesError as error:
+        logger.warning("The sandbox of %s cannot be had: %s", key_of(session), error)
+        return False
+    live.sandbox, live.network = found.name, found.network.describe()
+    return True
 
 
 def _advice(facts: Any) -> str | None:  # noqa: ANN401 -- see _facts

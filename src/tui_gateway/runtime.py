@@ -92,6 +92,9 @@ class SessionState(msgspec.Struct):
     """The user messages whose turns run here, so that events tell clients of them."""
     used_tokens: int | None = None
     """How many tokens of the window are in use; None when only the store may know."""
+    sandbox: str = ""
+    network: str = ""
+    """Where commands run and what they reach, as of `info.find_sandbox`."""
     is_building: bool = False
     ready: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when there is an agent, or none could be made."""

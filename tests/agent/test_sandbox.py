@@ -24,7 +24,7 @@ from hermes_agent.tools.read_file import TOOL as READ
 from hermes_agent.tools.terminal import TOOL as TERMINAL
 from hermes_agent.tools.write_file import TOOL as WRITE
 from hermes_core.errors import ConfigError, ToolError
-from hermes_core.settings import Settings, ToolSettings
+from hermes_core.settings import ApprovalSettings, Settings, ToolSettings
 from tests.agent.tools.conftest import MakeDesk, make_desk
 from tests.agent.tools.test_process import VICTIM
 from tests.agent.tools.test_terminal import has_ended, wait_for
@@ -504,6 +504,22 @@ def test_the_first_sandbox_that_works_is_chosen(
     assert none.describe().startswith(
         "none (bwrap is not installed; no kernel; no Mac; no engine): every command needs"
     )
+
+
+def test_the_start_of_a_surface_says_where_commands_run(lacking: Callable[..., None]) -> None:
+    def summary(mode: str = "ask", **tools: object) -> str:
+        approvals = ApprovalSettings(mode=mode)  # pyright: ignore[reportArgumentType]
+        settings = Settings(tools=ToolSettings(**tools), approvals=approvals)  # pyright: ignore[reportArgumentType]
+        return detect.summary(settings)
+
+    lacking(landlock="", seatbelt="no Mac", container="no engine")
+    open_ = summary(sandbox="landlock", network="open")
+    assert open_ == "Commands run in a sandbox (landlock), network on."
+    assert "network off (asking" in summary(sandbox="landlock")
+    assert "without a sandbox" in summary(sandbox="host")
+    assert "no Mac" in summary(sandbox="seatbelt")
+    assert summary("allow", sandbox="host").endswith("Nothing is asked: approvals.mode is allow.")
+    assert "every command asks. Install bubblewrap" in Unavailable("nothing").summary()
 
 
 @pytest.mark.parametrize("name", ["landlock", "seatbelt", "container"])

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.e2e
 def test_a_message_is_answered_and_the_conversation_ends_with_exit(world: World) -> None:
     world.server.add("Some **bold** words.")
     with world.chat() as chat:
-        assert "Model: local/scripted (OPENAI_BASE_URL is set" in chat.wait_for_prompt()
+        greeting = chat.wait_for_prompt()
+        assert "Model: local/scripted (OPENAI_BASE_URL is set" in greeting
+        assert "Commands run without a sandbox (tools.sandbox = host)" in greeting
         chat.type("hello" + ENTER)
         chat.wait_for("Some **bold** words.")
         chat.wait_for("tokens in")

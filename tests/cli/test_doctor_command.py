@@ -10,6 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from hermes_agent.sandbox import detect
 from hermes_cli.commands import root
 from hermes_core.paths import Home
 from hermes_state import SessionDB
@@ -92,6 +93,19 @@ def test_the_sandbox_in_use_is_told(home: Home, shell: Shell) -> None:
     home.config.chmod(0o600)
     assert finding()["detail"].startswith("host (chosen in the settings)")
     assert finding()["state"] == "warning"
+
+
+def test_a_sandbox_without_a_network_and_approvals_that_are_off_are_told(
+    home: Home, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detect, "_landlock_problem", lambda: "")
+    home.create()
+    home.config.write_text('[tools]\nsandbox = "landlock"\n[approvals]\nmode = "allow"\n')
+    home.config.chmod(0o600)
+    found = {finding["what"]: finding for finding in shell.json("doctor")}
+    assert found["network"]["state"] == found["approvals"]["state"] == "warning"
+    assert "bubblewrap" in found["network"]["detail"]
+    assert "nothing is asked" in found["approvals"]["detail"]
 
 
 def test_a_sandbox_that_cannot_be_had_is_a_problem(home: Home, shell: Shell) -> None:

@@ -74,6 +74,7 @@ def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(worl
         assert shown.returncode == 0
         assert f"The gateway is running, process {pid}." in shown.stdout
         assert "loopback: connected" in shown.stdout
+        eventually(lambda: "sandbox" in _hermes(world, "status").stdout)
         told = json.loads(_hermes(world, "status", "--json").stdout)
         assert (told["pid"], told["unanswered"], told["to_send"]) == (pid, 0, 0)
         assert _hermes(world, "restart").returncode == 0

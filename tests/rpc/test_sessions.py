@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from hermes_agent.sandbox import detect
 from hermes_agent.testing.scripted import Quiet, Step, call, say
 from hermes_agent.testing.server import ScriptedServer
 from hermes_core.paths import Home
+from hermes_core.settings import Settings
 from hermes_state.ledger import turns
 from tests.rpc.harness import TIMEOUT_S, Inside, RefusedError, World
 from tui_gateway import server
@@ -24,6 +26,8 @@ def test_a_new_session_is_answered_at_once_and_stored_only_with_its_first_messag
     assert opened["info"]["lazy"]
     assert opened["messages"] == []
     assert client.event("session.info", lazy=None)["tools"]["core"]
+    known = client.event("session.info", sandbox=detect.choose(Settings()).name)
+    assert known["network"]
     assert world.store().session_count() == 0
     model.add("hi")
     assert client.say(sid)["text"] == "hi"

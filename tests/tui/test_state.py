@@ -197,6 +197,23 @@ def test_the_status_fits_into_its_line(columns: int) -> None:
     assert ("$1.50" in told) == (columns >= 80)
 
 
+@pytest.mark.parametrize(
+    ("info", "shown"),
+    [
+        ({"sandbox": "bubblewrap", "network": "asks for new hosts"}, "bubblewrap, network asks"),
+        ({"sandbox": "landlock", "network": "off (why)"}, "landlock, network off "),
+        ({"sandbox": "bubblewrap", "network": "on"}, "network open"),
+        ({"sandbox": "host", "network": "on"}, "no sandbox "),
+        ({"sandbox": "none", "network": "on"}, "no sandbox, every command asks"),
+        ({"sandbox": "host", "yolo": True}, "no sandbox · nothing is asked"),
+    ],
+)
+def test_the_status_says_where_commands_run(info: dict[str, Any], shown: str) -> None:
+    conversation = Conversation(state="ready")
+    conversation.learn({"model": "m", **info})
+    assert shown in line(conversation, 100, 0.0).plain
+
+
 def test_a_full_window_is_told_in_warning_colours() -> None:
     conversation = Conversation(state="ready")
     conversation.learn({"usage": {"context_percent": 93.0, "context_max": 128_000}})

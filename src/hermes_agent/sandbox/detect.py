@@ -51,6 +51,16 @@ def choose(settings: Settings, granted_hosts: Callable[[], Collection[str]] = tu
     return Unavailable("; ".join(problems))
 
 
+def summary(settings: Settings) -> str:
+    """Say in a line or two what commands of the agent may do, for the start of a surface."""
+    try:
+        text = choose(settings).summary()
+    except ConfigError as error:
+        return str(error)
+    is_open = settings.approvals.mode == "allow"
+    return text + " Nothing is asked: approvals.mode is allow." * is_open
+
+
 def _try(
     name: str, tools: ToolSettings, granted_hosts: Callable[[], Collection[str]]
 ) -> Sandbox | str:

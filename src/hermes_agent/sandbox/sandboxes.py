@@ -78,6 +78,15 @@ class Sandbox(ABC):
     def describe(self) -> str:
         """For `hermes doctor`: where commands run and what holds them there."""
 
+    @property
+    def is_confining(self) -> bool:
+        """Return whether it holds commands at all."""
+        return True
+
+    def summary(self) -> str:
+        """Say for the start of a surface where commands run and what they reach."""
+        return f"Commands run in a sandbox ({self.name}), network {self.network.describe()}."
+
     @abstractmethod
     def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         """Return the command as the host has to run it; descriptors that it needs are added to `fds`."""
@@ -166,6 +175,13 @@ class Host(Sandbox):
     def describe(self) -> str:
         return f"host ({self._why}): dangerous commands need an approval"
 
+    @property
+    def is_confining(self) -> bool:
+        return False
+
+    def summary(self) -> str:
+        return "Commands run without a sandbox (tools.sandbox = host): they can do what you can."
+
     def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         del access, fds
         return list(job.command)
@@ -182,6 +198,9 @@ class Unavailable(Host):
 
     def describe(self) -> str:
         return f"none ({self._why}): every command needs an approval. {_HOW}"
+
+    def summary(self) -> str:
+        return f"No sandbox works here, so every command asks. {_HOW}."
 
     def dangers(self) -> Sequence[Danger]:
         reason = f"No sandbox works here: {self._why}. {_HOW}"

@@ -167,7 +167,8 @@ class Processes:
         for process in processes:
             if process.is_running:
                 process.kill()
-        self.sandbox.close()
+        if "sandbox" in self.__dict__:  # else no command ran, and none need be found now
+            self.sandbox.close()
         _open.discard(self)
 
 

@@ -1,8 +1,9 @@
-"""The greeting of a chat: the model in use, the last exchange, and unanswered messages."""
+"""The greeting of a chat: model, sandbox, the last exchange, and unanswered messages."""
 
 from hermes_agent import recovery
 from hermes_agent.agent import Agent
 from hermes_agent.models.providers import OURS
+from hermes_agent.sandbox import detect
 from hermes_cli.chat.resources import ChatResources
 from hermes_cli.chat.view import View
 from hermes_cli.commands.sessions import ago
@@ -18,11 +19,12 @@ _STEP_UP = (
 
 
 def greet(view: View, resources: ChatResources, agent: Agent) -> None:
-    """Show which model is used and why, and what is unfinished elsewhere."""
+    """Show the model in use and why, where commands run, and what is unfinished elsewhere."""
     found = resources.finding
     view.note(f"Model: {found.label} ({found.reason}). Type /help for commands.")
     if OURS.get(found.provider).is_in_process:
         view.note(_STEP_UP)
+    view.note(detect.summary(resources.app.settings))
     if unfinished := _elsewhere(agent):
         view.note(unfinished)
 

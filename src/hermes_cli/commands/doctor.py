@@ -228,8 +228,14 @@ def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
     except HermesError as error:
         yield Finding("sandbox", "problem", str(error))
     else:
-        is_confined = chosen.name not in ("host", "none")
-        yield Finding("sandbox", "ok" if is_confined else "warning", chosen.describe())
+        yield Finding("sandbox", "ok" if chosen.is_confining else "warning", chosen.describe())
+        if chosen.network.problem:
+            how = "install bubblewrap and util-linux, or set tools.network to open"
+            yield Finding(
+                "network", "warning", f"commands have none: {chosen.network.problem}; {how}"
+            )
+        if app.settings.approvals.mode == "allow":
+            yield Finding("approvals", "warning", "nothing is asked: approvals.mode is allow")
 
 
 def _workspaces(app: App, _fix: bool) -> Iterator[Finding]:

@@ -37,6 +37,8 @@ def show(app: App) -> int:
     for name, platform in report["platforms"].items():
         error = f": {platform['error_message']}" if platform.get("error_message") else ""
         app.say(f"  {name}: {platform['state'] if report['pid'] else 'off'}{error}")
+    if report["sandbox"]:
+        app.say(report["sandbox"])
     app.say(f"Unanswered messages: {report['unanswered']}.")
     app.say(f"Replies to send: {report['to_send']}{_oldest(report['oldest'])}.")
     failures = report["failures"][-_MAX_FAILURES:]
@@ -59,6 +61,7 @@ def _status(app: App) -> dict[str, Any]:
         "state": runtime.get("gateway_state"),
         "running_turns": runtime.get("active_agents", 0),
         "platforms": runtime.get("platforms", {}),
+        "sandbox": runtime.get("sandbox", ""),
         "unanswered": len(unfinished),
         "to_send": len(pending),
         "oldest": _summary(pending[0], "created_at") if pending else None,

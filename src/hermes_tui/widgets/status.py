@@ -1,4 +1,4 @@
-"""The status line: what is going on, who answers, how full the window is, what it cost."""
+"""The status line: what is going on, who answers, what protects, how full the window is, costs."""
 
 import time
 
@@ -6,6 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from hermes_core.text import one_line, truncate, width
+from hermes_protocol.results import Info
 from hermes_tui.conversation import Conversation
 from hermes_tui.tabs import Tabs
 
@@ -17,6 +18,7 @@ _STATES = {
     "stopping": ("■", "stopping", "$text-warning"),
     "lost": ("✗", "server gone", "$text-error"),
 }
+_NO_SANDBOX = {"host": "no sandbox", "none": "no sandbox, every command asks"}
 _HINT = "F1 help"
 _MAX_MODEL = 26
 _FULL = 80.0
@@ -74,6 +76,7 @@ def _facts(conversation: Conversation) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if info.model:
         facts.append((truncate(info.model, _MAX_MODEL), ""))
+    facts += _freedoms(info)
     if (share := _share(conversation)) is not None:
         facts.append((f"context {share:.0f}% of {_thousands(usage.context_max)}", _warmth(share)))
     if usage.cost_usd:
@@ -82,8 +85,22 @@ def _facts(conversation: Conversation) -> list[tuple[str, str]]:
         )
     if conversation.waiting:
         facts.append((f"{len(conversation.waiting)} waiting", ""))
+    if info.sandbox not in ("", *_NO_SANDBOX):
+        facts.append((f"{info.sandbox}, network {info.network.partition(' (')[0]}", "dim"))
     if info.title:
         facts.append((truncate(one_line(info.title), 40), "dim"))
+    return facts
+
+
+def _freedoms(info: Info) -> list[tuple[str, str]]:
+    """Return what of the usual protection is missing."""
+    facts: list[tuple[str, str]] = []
+    if info.sandbox in _NO_SANDBOX:
+        facts.append((_NO_SANDBOX[info.sandbox], "$text-error"))
+    elif info.network == "on":
+        facts.append(("network open", "$text-warning"))
+    if info.yolo:
+        facts.append(("nothing is asked", "$text-error"))
     return facts
 
 

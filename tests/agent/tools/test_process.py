@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hermes_agent.sandbox.sandboxes import Host
 from hermes_agent.tools.process import TOOL
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.terminal import TOOL as TERMINAL
@@ -184,3 +185,10 @@ def test_typing_into_an_interpreter_is_judged_like_running_it(desk: Desk) -> Non
 
 def test_a_registry_without_a_sandbox_uses_the_host() -> None:
     assert Processes().sandbox.name == "host"
+
+
+def test_closing_does_not_look_for_a_sandbox_that_no_command_needed() -> None:
+    def fail() -> Host:
+        raise AssertionError("looked for a sandbox")
+
+    Processes(choose=fail).close()
