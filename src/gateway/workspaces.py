@@ -57,11 +57,16 @@ class Workspaces:
         more = f", and {others} of their own for chats and roles" if others else ""
         return f"Chats work in {self.default}{more} (gateway.workspace)."
 
+    def every(self) -> dict[str, Path]:
+        """Return all workspaces by whose they are, the most special first."""
+        chats = {f"the chat {chat}": folder for chat, folder in self._by_chat.items()}
+        roles = {f"chats of {role}s": folder for role, folder in self._by_role.items()}
+        return chats | roles | {"chats": self.default}
+
     @property
     def broad(self) -> list[Path]:
         """The folders that are broad, and allowed all the same."""
-        folders = {self.default, *self._by_chat.values(), *self._by_role.values()}
-        return sorted(folder for folder in folders if self._breadth(folder))
+        return sorted(folder for folder in set(self.every().values()) if self._breadth(folder))
 
     def _checked(self, setting: str, text: str) -> Path:
         folder = Path(text).expanduser()

@@ -888,6 +888,8 @@ def test_a_link_that_may_not_be_read_is_refused(
 
 
 HARMLESS_HERMES = [
+    "hermes security",
+    "hermes approvals check 'rm -rf /'",
     "hermes --version",
     "hermes config show",
     "hermes config path",
@@ -900,6 +902,7 @@ HARMLESS_HERMES = [
     "grep -r HERMES_HOME .",
 ]
 CHANGES_HERMES = [
+    "hermes security revoke all",
     "hermes config set approvals.mode allow",
     "hermes config unset approvals.mode",
     "hermes config show --reveal",

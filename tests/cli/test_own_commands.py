@@ -28,6 +28,7 @@ REFUSED = [
     "hermes gateway role telegram 1 owner",
     "hermes gateway forget telegram 1",
     "hermes attach",
+    "hermes security revoke all",
     "hermes --set approvals.mode=allow chat -q hello",
     "hermes --set tools.sandbox=host chat -q hello",
     "HERMES_YOLO_MODE=1 hermes chat -q hello",

@@ -26,8 +26,8 @@ def test_a_new_session_is_answered_at_once_and_stored_only_with_its_first_messag
     assert opened["info"]["lazy"]
     assert opened["messages"] == []
     assert client.event("session.info", lazy=None)["tools"]["core"]
-    known = client.event("session.info", sandbox=detect.choose(Settings()).name)
-    assert known["network"]
+    event = client.event("session.info", sandbox=detect.choose(Settings()).name)
+    assert event["network"]
     assert world.store().session_count() == 0
     model.add("hi")
     assert client.say(sid)["text"] == "hi"

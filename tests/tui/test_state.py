@@ -198,7 +198,7 @@ def test_the_status_fits_into_its_line(columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("info", "shown"),
+    ("info", "text"),
     [
         ({"sandbox": "bubblewrap", "network": "asks for new hosts"}, "bubblewrap, network asks"),
         ({"sandbox": "landlock", "network": "off (why)"}, "landlock, network off "),
@@ -208,10 +208,10 @@ def test_the_status_fits_into_its_line(columns: int) -> None:
         ({"sandbox": "host", "yolo": True}, "no sandbox · nothing is asked"),
     ],
 )
-def test_the_status_says_where_commands_run(info: dict[str, Any], shown: str) -> None:
+def test_the_status_says_where_commands_run(info: dict[str, Any], text: str) -> None:
     conversation = Conversation(state="ready")
     conversation.learn({"model": "m", **info})
-    assert shown in line(conversation, 100, 0.0).plain
+    assert text in line(conversation, 100, 0.0).plain
 
 
 def test_a_full_window_is_told_in_warning_colours() -> None:

@@ -46,6 +46,7 @@ def choose(settings: Settings, granted_hosts: Callable[[], Collection[str]] = tu
     for name in _CHAIN:
         chosen = _try(name, tools, granted_hosts)
         if isinstance(chosen, Sandbox):
+            chosen.passed_over = tuple(problems)
             return chosen
         problems.append(chosen)
     return Unavailable("; ".join(problems))

@@ -68,6 +68,8 @@ class Sandbox(ABC):
     """A place for commands."""
 
     name: str
+    passed_over: Sequence[str] = ()
+    """Why the sandboxes before it in the order of `auto` are not used."""
 
     def __init__(self, network: Network = Network()) -> None:  # noqa: B008 -- it does not change
         self.network = network

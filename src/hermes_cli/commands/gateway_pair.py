@@ -40,7 +40,7 @@ def people_(app: App) -> None:
     with app.store() as store:
         pairings = Pairing(store, app.settings)
         people, pending = pairings.people(), pairings.pending()
-    configured = _configured(app.settings.gateway)
+    configured = configured_people(app.settings.gateway)
     if app.as_json:
         app.emit(
             {
@@ -107,7 +107,7 @@ _COLUMNS = ("platform", "user_id", "role")
 _ROLES = {"owner": "an owner", "member": "a member", "guest": "a guest"}
 
 
-def _configured(gateway: GatewaySettings) -> list[tuple[str, str, str]]:
+def configured_people(gateway: GatewaySettings) -> list[tuple[str, str, str]]:
     """Return the people with access by config.toml."""
     roles = {
         (platform, user): role

@@ -25,6 +25,7 @@ EXIT_INTERRUPTED = 130
 
 
 COMMANDS: dict[str, Entry] = {
+    "approvals": Entry("approvals", "Explain what the agent may do without a question."),
     "attach": Entry("attach", "Open a conversation of a running server."),
     "backup": Entry("backup", "Back up the home while Hermes runs.", "make"),
     "chat": Entry("chat", "Chat line by line, or ask one question."),
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Entry] = {
     "model": Entry("model", "Show, switch and download models."),
     "plugins": Entry("plugins", "List, enable, disable and create plugins."),
     "restore": Entry("backup", "Replace the home by a backup.", "restore"),
+    "security": Entry("security", "Show what the agent may do now, and revoke what you allowed."),
     "serve": Entry("serve", "Run a server that terminals attach to."),
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
     "skills": Entry("skills", "List, show and create skills (your own slash commands)."),

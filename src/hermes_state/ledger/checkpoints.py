@@ -147,6 +147,18 @@ def effects_since(tx: Tx, conversation_id: str, message_id: int) -> list[Row]:
     )
 
 
+@one_statement
+def latest_effects(tx: Tx, limit: int) -> list[Row]:
+    """Return the latest lasting effects with their conversations, the newest first."""
+    return tx.rows(
+        "SELECT lasting_effects.*, conversation_id FROM lasting_effects"
+        " JOIN turns ON turns.id = lasting_effects.turn_id"
+        " JOIN sessions ON sessions.id = turns.session_id"
+        " ORDER BY noted_at DESC, lasting_effects.turn_id, tool_call_id, kind, detail LIMIT ?",
+        limit,
+    )
+
+
 def _encoded(notes: Sequence[str]) -> str:
     return msgspec.json.encode([redact(note) for note in notes]).decode()
 

@@ -67,6 +67,8 @@ class CheckpointRules:
         found = store.read(checkpoints.effects_since, root, 0)
         assert {row["detail"] for row in found} == {"example.org", "example.com"}
         assert len(found) == 2
+        (latest,) = store.read(checkpoints.latest_effects, 1)
+        assert (latest["detail"], latest["conversation_id"]) == ("example.com", root)
 
     def test_it_expires_and_goes_with_its_conversation(self, store: SessionDB) -> None:
         turn_id = running(store)

@@ -4,10 +4,12 @@ from hermes_agent.approval.danger.run import Report, Run
 from hermes_core.own_commands import MARKER
 
 _HARMLESS = frozenset({
-    "completion", "config path", "config show", "doctor", "gateway check", "gateway status", "model",
-    "model list", "model show", "plugins list", "sessions list", "sessions stats", "sessions tree",
-    "skills list", "skills show",
+    "approvals check", "completion", "config path", "config show", "doctor", "gateway check",
+    "gateway status", "model", "model list", "model show", "plugins list", "security",
+    "sessions list", "sessions stats", "sessions tree", "skills list", "skills show",
 })  # fmt: skip
+_WITH_MORE = frozenset({"model", "security"})
+"""Harmless alone; what follows may change something."""
 MODULES = frozenset(
     {"hermes_core", "hermes_state", "hermes_engine", "hermes_agent", "hermes_cli", "tui_gateway"}
 )
@@ -15,7 +17,7 @@ MODULES = frozenset(
 
 def _hermes(run: Run, report: Report) -> None:
     words = [value.text for value in run.operands()]
-    is_asking = " ".join(words[:2]) in _HARMLESS or " ".join(words[:1]) in _HARMLESS - {"model"}
+    is_asking = " ".join(words[:2]) in _HARMLESS or " ".join(words[:1]) in _HARMLESS - _WITH_MORE
     changes = run.has("--set", "--fix", "--reveal") or any(value.is_open for value in run.args)
     if changes or not (is_asking or run.has("--help") or (not words and run.has("--version"))):
         what = " ".join(words[:2])

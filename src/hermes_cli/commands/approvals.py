@@ -1,0 +1,154 @@
+"""`hermes approvals check`: explain what the gate says to a call, without running it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from hermes_agent.approval import gate, policy
+from hermes_agent.approval.gate import CallRef, Verdict
+from hermes_agent.approval.policy import Entry
+from hermes_agent.sandbox import detect
+from hermes_agent.tools.base import Args, Tool, ToolContext
+from hermes_agent.tools.processes import Processes
+from hermes_agent.tools.registry import default_tools, plugin_tools
+from hermes_cli import plugins
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.sessions import ago, find_session
+from hermes_core.errors import UsageError
+from hermes_state import SessionDB
+from hermes_state.ledger import lineage, questions
+from hermes_state.values import EVERYWHERE, Row
+
+_STATUS = {"allow": 0, "ask": 3, "deny": 4}
+_HEADLINES = {
+    "allow": "It runs without a question.",
+    "ask": "It asks you first.",
+    "deny": "It is denied without a question.",
+}
+
+
+@click.group("approvals")
+def command() -> None:
+    """Explain what the agent may do without a question."""
+
+
+@command.command("check")
+@click.argument("what", metavar="COMMAND")
+@click.option(
+    "--tool", "tool_name", default="terminal", help="Another tool; COMMAND is its path or URL."
+)
+@click.option(
+    "-w",
+    "--workspace",
+    type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
+    help="Folder that the agent works in; the default is this one.",
+)
+@click.option(
+    "--conversation", metavar="ID", help="Count what you allowed in this conversation too."
+)
+@json_option
+@pass_app
+def check(
+    app: App, what: str, tool_name: str, workspace: Path | None, conversation: str | None
+) -> int:
+    """Explain what would happen with COMMAND, without running it.
+
+    For a tool with other arguments, COMMAND is a JSON object of them.
+
+    Exit status 0: it runs. 3: it asks first. 4: it is denied.
+    """
+    tool = _tool(app, tool_name)
+    place = workspace or Path.cwd()
+    with app.store_to_read() as store:
+        session_id = find_session(store, conversation) if conversation else ""
+        root = store.read(lineage.root, session_id) if conversation else ""
+        who = CallRef(root, session_id, "", "")
+        processes = Processes(choose=lambda: detect.choose(app.settings))
+        bench = ToolContext(
+            app.home, app.settings, store, processes, place, place, conversation_id=root
+        )
+        rules = policy.load(app.home)
+        verdict = gate.judge(
+            rules, app.settings.approvals, tool, _arguments(tool, what), bench, who
+        )
+        grant = _grant(store, verdict, root)
+    if app.as_json:
+        app.emit(_as_json(app, tool, verdict, grant))
+    app.say("\n".join([_HEADLINES[verdict.decision], *_reasons(app, verdict, grant)]))
+    app.say(detect.summary(app.settings) if tool.is_command else "")
+    return _STATUS[verdict.decision]
+
+
+def _tool(app: App, name: str) -> Tool:
+    tools = {tool.name: tool for tool in default_tools(app.settings)}
+    if name not in tools and app.settings.plugins.enabled:
+        plugins.load_enabled(app.home, app.settings)
+        tools |= {tool.name: tool for tool in plugin_tools(plugins.tools())}
+    if name not in tools:
+        raise UsageError(f"There is no tool {name!r}.", fix=f"Tools: {', '.join(sorted(tools))}.")
+    return tools[name]
+
+
+def _arguments(tool: Tool, text: str) -> Args:
+    if tool.subject and not (text.startswith("{") and not tool.is_command):
+        return {tool.subject: text}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        fix = f"""Write for example: '{{"{next(iter(tool.spec.parameters["properties"]), "a")}": …}}'."""
+        raise UsageError(f"The arguments of {tool.name} are a JSON object.", fix=fix) from error
+
+
+def _grant(store: SessionDB, verdict: Verdict, conversation_id: str) -> Row | None:
+    """Return the lasting yes that lets a call through."""
+    scopes = (EVERYWHERE, conversation_id)
+    found = [
+        row
+        for row in store.read(questions.grants)
+        if verdict.key and row["key"] == verdict.key and row["scope"] in scopes
+    ]
+    return found[0] if found and verdict.decision == "allow" else None
+
+
+def _reasons(app: App, verdict: Verdict, grant: Row | None) -> list[str]:
+    """Say why, line by line."""
+    dangers = gate.question_text(verdict.dangers).splitlines()
+    mode = app.settings.approvals.mode
+    if verdict.rules:
+        verb = "denies" if verdict.decision == "deny" else "allows"
+        return [f"policy.toml {verb} it: {_rule(entry)}" for entry in verdict.rules]
+    if verdict.decision == "ask":
+        return [*dangers, f"Answers: {', '.join(verdict.choices)}."]
+    if verdict.decision == "deny":
+        return [*dangers, "Nobody is asked: approvals.mode is deny."]
+    if grant is not None:
+        where = "always" if grant["scope"] == EVERYWHERE else "for this conversation"
+        return [*dangers, f"You allowed exactly this call {where}, {ago(grant['granted_at'])}."]
+    if dangers and mode == "allow":
+        return [*dangers, "Nobody is asked: approvals.mode is allow."]
+    return ["Nothing about it needs an approval."]
+
+
+def _rule(entry: Entry) -> str:
+    reason = f" ({entry.reason})" if entry.reason else ""
+    return f'tool = "{entry.tool}", "{entry.text}"{reason}'
+
+
+def _as_json(app: App, tool: Tool, verdict: Verdict, grant: Row | None) -> dict[str, object]:
+    return {
+        "decision": verdict.decision,
+        "tool": tool.name,
+        "subject": verdict.subject,
+        "path": verdict.path,
+        "rules": [
+            {"tool": entry.tool, "pattern": entry.text, "reason": entry.reason}
+            for entry in verdict.rules
+        ],
+        "reasons": [{"kind": d.kind, "reason": d.reason} for d in verdict.dangers],
+        "access": verdict.access._asdict(),
+        "choices": list(verdict.choices) if verdict.decision == "ask" else [],
+        "grant": grant,
+        "mode": app.settings.approvals.mode,
+    }

@@ -1,0 +1,214 @@
+"""`hermes security`: what the agent may do now and why, and how to take back what you allowed."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from gateway.pairing import Pairing
+from gateway.workspaces import Workspaces
+from hermes_agent.approval import policy
+from hermes_agent.approval.gate import HOST_KEY
+from hermes_agent.sandbox import detect, egress
+from hermes_cli.commands import table
+from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.gateway_pair import configured_people
+from hermes_cli.commands.sessions import ago
+from hermes_core import config
+from hermes_core.errors import HermesError, UsageError
+from hermes_core.text import counted
+from hermes_state import SessionDB
+from hermes_state.ledger import checkpoints, questions, sessions
+from hermes_state.values import EVERYWHERE, Row
+
+_MAX_EFFECTS = 5
+_ID_LENGTH = 8
+_Report = dict[str, Any]
+
+
+@click.group("security", invoke_without_command=True)
+@json_option
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Show what the agent may do now, and why."""
+    if ctx.invoked_subcommand is None:
+        _show(ctx.ensure_object(App))
+
+
+@command.command("revoke")
+@click.argument("grant")
+@json_option
+@pass_app
+def revoke(app: App, grant: str) -> None:
+    """Revoke GRANT, by its id from `hermes security`, or all.
+
+    To revoke the access of a person: hermes gateway forget PLATFORM USER
+    """
+    config.refuse_in_command("revoke grants")
+    with app.store() as store:
+        rows = store.read(questions.grants)
+        chosen = [row for row in rows if grant in ("all", _id(row))]
+        if not chosen and grant != "all":
+            raise UsageError(f"There is no grant {grant!r}.", fix="See: hermes security")
+        for row in chosen:
+            store.write(questions.revoke, row["key"], row["scope"])
+    if app.as_json:
+        app.emit({"revoked": [_id(row) for row in chosen]})
+    app.say(f"Revoked {counted(len(chosen), 'grant')}.")
+
+
+def _show(app: App) -> None:
+    with app.store_to_read() as store:
+        report = _report(app, store)
+    if app.as_json:
+        app.emit(report)
+    for line in _lines(report):
+        app.say(line)
+
+
+def _report(app: App, store: SessionDB) -> _Report:
+    settings, grants = app.settings, [_grant(store, row) for row in store.read(questions.grants)]
+    rules = policy.load(app.home)
+    return {
+        **_sandbox(app),
+        "hosts": list(_hosts(app, grants)),
+        "workspaces": list(_workspaces(app)),
+        "plugins": settings.plugins.enabled,
+        "approvals": settings.approvals.mode,
+        "rules": [
+            {"effect": effect, "tool": entry.tool, "pattern": entry.text, "reason": entry.reason}
+            for effect, entries in (("deny", rules.deny), ("allow", rules.allow))
+            for entry in entries
+        ],
+        "grants": grants,
+        "people": list(_people(app, store)),
+        "effects": [
+            _effect(store, row) for row in store.read(checkpoints.latest_effects, _MAX_EFFECTS)
+        ],
+    }
+
+
+def _sandbox(app: App) -> _Report:
+    tools = app.settings.tools
+    try:
+        chosen = detect.choose(app.settings)
+    except HermesError as error:
+        return {
+            "sandbox": {"name": "", "setting": tools.sandbox, "detail": str(error)},
+            "network": "",
+        }
+    detail = {
+        "name": chosen.name,
+        "setting": tools.sandbox,
+        "detail": chosen.describe(),
+        "passed_over": list(chosen.passed_over),
+    }
+    return {
+        "sandbox": detail,
+        "network": chosen.network.describe(),
+        "network_setting": tools.network,
+    }
+
+
+def _hosts(app: App, grants: list[_Report]) -> Iterator[_Report]:
+    """Yield the hosts that commands reach without a question, and where each comes from."""
+    if app.settings.tools.network != "ask":
+        return
+    for host in app.settings.tools.allowed_hosts:
+        yield {"host": host, "from": "tools.allowed_hosts"}
+    for grant in grants:
+        if grant["is_host"]:
+            yield {"host": grant["subject"], "from": f"you, {grant['where']}"}
+    for host in sorted(egress.configured_hosts()):
+        yield {"host": host, "from": "package tools of this machine"}
+    for host in egress.CODE_HOSTS:
+        yield {"host": host, "from": "public hosts of source code"}
+
+
+def _workspaces(app: App) -> Iterator[_Report]:
+    yield {"folder": os.getcwd(), "for": "this folder, when you start Hermes here"}  # noqa: PTH109 -- as shown
+    if not app.settings.gateway.platforms:
+        return
+    try:
+        workspaces = Workspaces(app.home, app.settings)
+    except HermesError as error:
+        yield {"folder": "", "for": str(error)}
+        return
+    for whose, folder in workspaces.every().items():
+        yield {"folder": str(folder), "for": whose}
+
+
+def _people(app: App, store: SessionDB) -> Iterator[_Report]:
+    roles = app.settings.roles
+    tools = {"owner": roles.owner_tools, "member": roles.member_tools, "guest": roles.guest_tools}
+    for person in Pairing(store, app.settings).people():
+        yield {
+            "platform": person.platform, "user": person.user_id, "name": person.name,
+            "role": person.role, "since": person.added_at, "from": f"paired by {person.added_by}",
+            "tools": tools[person.role],
+        }  # fmt: skip
+    for platform, user, role in configured_people(app.settings.gateway):
+        yield {
+            "platform": platform, "user": user, "name": "", "role": role, "since": None,
+            "from": "config.toml", "tools": tools[role],
+        }  # fmt: skip
+
+
+def _id(row: Row) -> str:
+    """Return what a person calls a grant: its host, or the beginning of its hash."""
+    key: str = row["key"]
+    if key.startswith(HOST_KEY):
+        return key.removeprefix(HOST_KEY)
+    return key.rpartition(":")[2][:_ID_LENGTH]
+
+
+def _grant(store: SessionDB, row: Row) -> _Report:
+    is_everywhere = row["scope"] == EVERYWHERE
+    where = "always" if is_everywhere else f"in {_title(store, row['scope'])}"
+    is_host = row["key"].startswith(HOST_KEY)
+    subject = row["subject"] or _id(row)
+    return {**row, "id": _id(row), "where": where, "is_host": is_host, "subject": subject}
+
+
+def _effect(store: SessionDB, row: Row) -> _Report:
+    return {**row, "conversation": _title(store, row["conversation_id"])}
+
+
+def _title(store: SessionDB, conversation_id: str) -> str:
+    row = store.read(sessions.find, conversation_id)
+    return str(row["title"] or row["preview"] or conversation_id) if row else conversation_id
+
+
+def _lines(report: _Report) -> Iterator[str]:
+    sandbox = report["sandbox"]
+    yield f"Sandbox (tools.sandbox = {sandbox['setting']})\n  {sandbox['detail']}"
+    for problem in sandbox.get("passed_over", ()):
+        yield f"  not used: {problem}"
+    yield f"\nNetwork of commands (tools.network = {report.get('network_setting', '')})"
+    yield f"  {report['network'] or 'none'}"
+    for source in dict.fromkeys(entry["from"] for entry in report["hosts"]):
+        names = [entry["host"] for entry in report["hosts"] if entry["from"] == source]
+        yield f"  {source}: {', '.join(names)}"
+    yield "\nFolders that the agent changes without a question"
+    yield _table(report["workspaces"], "folder", "for")
+    if report["plugins"]:
+        yield f"\nPlugins, which run with your rights\n  {', '.join(report['plugins'])}"
+    yield f"\nApprovals (approvals.mode = {report['approvals']})"
+    yield _table(report["rules"], "effect", "tool", "pattern") or "  no rules in policy.toml"
+    yield "\nWhat you allowed for longer (revoke: hermes security revoke ID)"
+    grants = [{**row, "age": ago(row["granted_at"])} for row in report["grants"]]
+    yield _table(grants, "id", "where", "age", "tool_name", "subject") or "  nothing"
+    yield "\nPeople (change: hermes gateway role, forget)"
+    yield _table(report["people"], "platform", "user", "role", "name", "from") or "  only you, here"
+    if report["effects"]:
+        yield "\nWhat last left this machine"
+        effects = [{**row, "age": ago(row["noted_at"])} for row in report["effects"]]
+        yield _table(effects, "age", "kind", "detail", "conversation")
+
+
+def _table(rows: list[_Report], *columns: str) -> str:
+    if not rows:
+        return ""
+    text = table.render([c.upper() for c in columns], [[row[c] for c in columns] for row in rows])
+    return "\n".join(f"  {line}" for line in text.splitlines())
