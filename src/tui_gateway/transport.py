@@ -17,7 +17,6 @@ import msgspec
 
 from hermes_core.secrets import redact_bytes
 from hermes_core.text import without_surrogates
-from tui_gateway import protocol
 from tui_gateway.protocol import Frame
 
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
@@ -68,19 +67,19 @@ def _whole(value: Any) -> Any:  # noqa: ANN401 -- whatever JSON is
 
 
 class _JoinedDeltas:
-    """Events of one kind that follow each other, as one event."""
+    """Events of one kind that follow each other, as one event with the number of the last."""
 
-    __slots__ = ("key", "params", "size", "texts")
+    __slots__ = ("frame", "key", "texts")
 
-    def __init__(self, key: object, params: Frame) -> None:
+    def __init__(self, key: object) -> None:
         self.key = key
-        self.params = params
+        self.frame: Frame = {}
         self.texts: list[str] = []
-        self.size = 0
 
     def encoded(self) -> bytes:
-        payload = {**self.params["payload"], "text": "".join(self.texts)}
-        return encode(protocol.frame(self.params["type"], self.params["session_id"], payload))
+        params = self.frame["params"]
+        payload = {**params["payload"], "text": "".join(self.texts)}
+        return encode({**self.frame, "params": {**params, "payload": payload}})
 
 
 def _joins(frame: Frame) -> object:
@@ -88,7 +87,7 @@ def _joins(frame: Frame) -> object:
     params: Frame = frame.get("params") or {}
     if params.get("type") not in _JOINED or "rendered" in params["payload"]:
         return None
-    return params["type"], params["session_id"], params["payload"].get("tool_id")
+    return params["type"], params["session_id"], params.get("log"), params["payload"].get("tool_id")
 
 
 class QueuedTransport:
@@ -121,7 +120,7 @@ class QueuedTransport:
         with self._news:
             if self.is_gone:
                 return False
-            self._size += self._weight(data) if key is None else self._join(key, frame["params"])
+            self._size += self._weight(data) if key is None else self._join(key, frame)
             if key is None:
                 self._queue.append(data)
             is_full = self._size > self._limit
@@ -135,15 +134,14 @@ class QueuedTransport:
         """Return the size of a frame for the limit; a single frame above the limit is still sent."""
         return min(len(data), self._limit // _LARGEST_SHARE)
 
-    def _join(self, key: object, params: Frame) -> int:
+    def _join(self, key: object, frame: Frame) -> int:
         last = self._queue[-1] if self._queue else None
         if not isinstance(last, _JoinedDeltas) or last.key != key:
-            last = _JoinedDeltas(key, params)
+            last = _JoinedDeltas(key)
             self._queue.append(last)
-        text = str(params["payload"]["text"])
-        last.texts.append(text)
-        last.size += len(text)
-        return len(text)
+        last.frame = frame
+        last.texts.append(str(frame["params"]["payload"]["text"]))
+        return len(last.texts[-1])
 
     def drain(self, seconds: float) -> bool:
         """Wait until everything is sent; tells whether it is."""
@@ -194,7 +192,8 @@ class QueuedTransport:
                 self._send(frame)
         with self._news:
             self._size -= sum(
-                self._weight(item) if isinstance(item, bytes) else item.size for item in waiting
+                self._weight(item) if isinstance(item, bytes) else sum(map(len, item.texts))
+                for item in waiting
             )
 
 

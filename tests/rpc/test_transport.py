@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hermes_protocol.events import Delta, ToolProgress
+from hermes_protocol.results import Position
 from tests.rpc.harness import TIMEOUT_S
 from tui_gateway import protocol
 from tui_gateway.transport import DescriptorWriter, LineReader, QueuedTransport
@@ -30,6 +31,10 @@ class Slow:
 
 def delta(text: str, sid: str = "s") -> dict[str, Any]:
     return protocol.event(sid, Delta(text))
+
+
+def numbered(text: str, seq: int, log: str = "log") -> dict[str, Any]:
+    return protocol.event("s", Delta(text), Position(log, seq))
 
 
 def progress(tool: str, text: str) -> dict[str, Any]:
@@ -64,6 +69,20 @@ def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:
     assert told == [
         1, ("s", "ab"), ("other", "x"), ("s", "cd"), ("s", "12"), ("s", "3"), 2, ("s", "e"),
     ]  # fmt: skip
+
+
+def test_joined_pieces_have_the_number_of_the_last_one() -> None:
+    slow = Slow()
+    transport = QueuedTransport(slow.send, pytest.fail)
+    transport.write(numbered("a", 1))
+    assert slow.waits.wait(TIMEOUT_S)
+    for frame in (numbered("b", 2), numbered("c", 3), numbered("d", 1, "another log")):
+        assert transport.write(frame)
+    for _ in range(20):
+        slow.reads.release()
+    assert transport.drain(TIMEOUT_S)
+    told = [(p["log"], p["seq"], p["payload"]["text"]) for p in (f["params"] for f in slow.got)]
+    assert told == [("log", 1, "a"), ("log", 3, "bc"), ("another log", 1, "d")]
 
 
 def test_a_client_that_never_reads_is_given_up_and_told_once() -> None:
