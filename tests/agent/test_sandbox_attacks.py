@@ -261,6 +261,28 @@ print(open("/proc/self/oom_score_adj").read())
     assert inside(code, user, sandbox) == "stopped\nand stays so\n500"
 
 
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+@pytest.mark.parametrize("user", USERS)
+def test_a_file_cannot_grow_without_end(user: int, sandbox: str) -> None:
+    code = """
+import errno, os, resource
+limit, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+print(limit == hard, 0 < limit < 2**40)
+file = os.open("big", os.O_RDWR | os.O_CREAT)
+os.pwrite(file, b"x", limit - 1)  # sparse: it takes one block
+try:
+    os.pwrite(file, b"x", limit)
+except OSError as error:
+    print(errno.errorcode[error.errno])
+os.unlink("big")
+try:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+except (ValueError, OSError):
+    print("and stays so")
+"""
+    assert inside(code, user, sandbox) == "True True\nEFBIG\nand stays so"
+
+
 @needs_landlock
 @pytest.mark.parametrize("user", USERS)
 def test_landlock_keeps_commands_from_other_processes_and_services(user: int) -> None:
