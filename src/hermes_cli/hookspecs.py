@@ -83,6 +83,19 @@ def on_session_finalize(session_id: str, platform: str) -> None:
     """
 
 
+def on_session_lost(session_id: str, platform: str) -> None:
+    """A process died and left a session open; another one closes it now, and its end reason is stored.
+
+    `on_session_end` and `on_session_finalize` follow. An unfinished turn continues when somebody resumes
+    the conversation.
+
+    session_id: the session that the process left.
+    platform: its surface.
+
+    Observer: its result is ignored.
+    """
+
+
 def on_session_reset(session_id: str, platform: str) -> None:
     """A conversation restarts in a new session. Fires after `on_session_finalize` of the old one.
 

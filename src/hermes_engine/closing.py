@@ -7,6 +7,7 @@ is called: a process that is ending has a second, and a plugin may take all of i
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +16,7 @@ from hermes_agent import memory
 from hermes_agent.hooks import Hooks
 from hermes_agent.permissions import Permissions
 from hermes_state.ledger import lineage, messages, sessions, turns
+from hermes_state.values import Row
 
 if TYPE_CHECKING:  # a surface that closes half-built conversations need not load the agent for it
     from hermes_agent.assembly import Assembly
@@ -34,8 +36,8 @@ class OpenConversation:
     """Returns the session it is in now: a turn that is stopped may still move it."""
     platform: str
     hooks: Hooks
-    record: Callable[[str], object]
-    """Stores the end of the session with this id."""
+    record: Callable[[str], object] | None = None
+    """Stores the end of the session with this id; None where that is done, or it does not end."""
     agent: Any = None  # ours, or one of a scenario, which may lack any method
     """None when it is not awake."""
     model_name: str | None = None
@@ -69,6 +71,17 @@ def close(
             part()
         except Exception:
             logger.exception("Closing session %s: a part failed", closing.session_id)
+
+
+def asleep(assembly: "Assembly", session: Row) -> OpenConversation:
+    """Return the conversation of a stored session, whose agent is not awake, with its end stored."""
+    return OpenConversation(
+        session_id=lambda: session["id"],
+        platform=session["source"],
+        hooks=assembly.plugins,
+        model_name=session["model"] or "",
+        learn=partial(learn, assembly),
+    )
 
 
 def learn(assembly: "Assembly", session_id: str) -> None:
@@ -125,7 +138,8 @@ class _Closing:
             self._call("_persist_session", snapshot, conversation_history=history)
 
     def record(self) -> None:
-        self._conversation.record(self.session_id)
+        if self._conversation.record is not None:
+            self._conversation.record(self.session_id)
 
     def learn(self) -> None:
         """Let memory learn from the conversation."""

@@ -236,13 +236,19 @@ def _is_running(session: LiveSession) -> bool:
 
 
 def end_orphans() -> list[str]:
-    """End what processes that are gone have left open; returns the sessions."""
+    """End what processes that are gone have left open; returns the sessions.
+
+    Plugins and memory are told afterwards, however long they take.
+    """
     if not _resources.home.database.exists():
         return []
     with loading:
-        from tui_gateway.orphans import end_orphans  # noqa: PLC0415 -- brings the store
+        from tui_gateway import orphans  # noqa: PLC0415 -- brings the store
 
-    return end_orphans(_get_db(), _resources.presence)
+    ended = orphans.end_orphans(_get_db(), _resources.presence)
+    if ended:
+        _runtime.spawn(lambda: orphans.report(_runtime.assembly(), ended))
+    return ended
 
 
 def report_foreign_answers() -> None:

@@ -52,6 +52,9 @@ class Recovery:
     def finalize(self, session_id: str) -> None:
         self._fire("on_session_finalize", session_id=session_id, platform="cli")
 
+    def lose(self, session_id: str) -> None:
+        self._fire("on_session_lost", session_id=session_id, platform="cli")
+
     def reset(self, session_id: str) -> None:
         self._fire("on_session_reset", session_id=session_id, platform="cli")
 
@@ -192,6 +195,25 @@ def test_a_killed_process_leaves_its_conversations_to_the_next_one(
     assert capsys.readouterr().out == "Every conversation ended properly.\n"
     running = home.root / "plugin-data" / "crash_recovery" / "running"
     assert list(running.iterdir()) == []
+
+
+def test_a_lost_conversation_stays_listed_when_another_process_closes_it(
+    recovery: Recovery, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.change(home, "plugins.enabled", ["crash_recovery"])
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "started\n"
+        child.kill()
+    recovery.lose("s/1")
+    recovery.end("s/1", completed=False)
+    recovery.finalize("s/1")
+    assert cut_off(capsys) == {"s/1": "lost"}
+    recovery.turn("s/1")
+    recovery.finalize("s/1")
+    assert cut_off(capsys) == {}, "it was continued, and closed"
 
 
 def test_clearing_forgets_only_what_was_named_and_never_what_is_open(

@@ -10,6 +10,7 @@ EVERY_HOOK = [
     "on_session_start",
     "on_session_end",
     "on_session_finalize",
+    "on_session_lost",
     "on_session_reset",
     "pre_compaction",
     "post_compaction",

@@ -13,6 +13,7 @@ from hermes_core import config
 from hermes_core.paths import Home
 from tests.rpc.harness import TIMEOUT_S, Process, World
 from tests.rpc.test_process import WAYS_OUT, leave, speaking
+from tests.support.faults import eventually
 from tests.support.plugins import enable
 
 pytestmark = pytest.mark.promise("P6")
@@ -34,6 +35,16 @@ def register(ctx):
     @ctx.hook("on_session_finalize")
     def finalized(session_id, platform):
         note("finalize", session_id=session_id, platform=platform)
+
+    @ctx.hook("on_session_lost")
+    def lost(session_id, platform):
+        note("lost", session_id=session_id, platform=platform)
+
+    class Memory:
+        def on_session_end(self, messages):
+            note("learn", texts=[message["content"] for message in messages])
+
+    ctx.memory_provider("listener", Memory)
 """
 
 
@@ -76,7 +87,7 @@ def test_plugins_hear_the_end_once_and_of_the_session_the_agent_is_in_now(
     process.open()  # nothing was said in it, so there is nothing to end
     leave(process, how)
     assert process.process.wait(TIMEOUT_S) == 0
-    assert heard(told) == [
+    assert [event for event in heard(told) if event[0] != "learn"] == [
         ["end", {"session_id": new, "interrupted": True}],
         ["finalize", {"session_id": new, "platform": "tui"}],
     ]
@@ -98,8 +109,53 @@ def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
     assert process.process.wait(TIMEOUT_S) == 0
     assert world.transcript(key) == [("user", "tell me"), ("assistant", "I was say")]
     is_over = trouble.startswith("raise")
-    assert [hook for hook, _ in heard(told)] == ["end", *["finalize"] * is_over]
+    assert [hook for hook, _ in heard(told)] == ["learn", "end", *["finalize"] * is_over]
     assert world.row(key)["end_reason"] == "tui_shutdown"
+
+
+def test_what_a_dead_process_left_open_is_closed_as_on_every_surface(
+    world: World, home: Home
+) -> None:
+    told = listening(home)
+    world.model.add("Noted.")
+    process = world.start()
+    opened = process.call("session.create")
+    process.say(opened["session_id"], "My cat is called Tom.")
+    process.kill()
+    assert not told.exists()
+    world.start()
+    eventually(lambda: told.exists() and len(heard(told)) == 4)
+    key = opened["stored_session_id"]
+    assert heard(told) == [
+        ["lost", {"session_id": key, "platform": "tui"}],
+        ["learn", {"texts": ["My cat is called Tom.", "Noted."]}],
+        ["end", {"session_id": key, "interrupted": True}],
+        ["finalize", {"session_id": key, "platform": "tui"}],
+    ]
+    assert world.row(key)["end_reason"] == "tui_orphan"
+
+
+@pytest.mark.parametrize(
+    "trouble", ["raise ZeroDivisionError", "import threading; threading.Event().wait()"]
+)
+def test_a_plugin_that_fails_or_hangs_at_what_was_left_does_not_keep_the_server(
+    world: World, home: Home, trouble: str
+) -> None:
+    told = listening(home, trouble)
+    process = world.start()
+    left: list[str] = []
+    for _ in range(2):
+        world.model.add("Noted.")
+        opened = process.call("session.create")
+        process.say(opened["session_id"], "hello")
+        left.append(opened["stored_session_id"])
+    process.kill()
+    again = world.start()
+    eventually(lambda: told.exists() and "end" in [hook for hook, _ in heard(told)])
+    assert [world.row(key)["end_reason"] for key in left] == ["tui_orphan"] * 2
+    world.model.add("Here I am.")
+    resumed = again.call("session.resume", session_id=left[0])
+    assert again.say(resumed["session_id"])["text"] == "Here I am."
 
 
 def journal(world: World) -> dict[str, str]:

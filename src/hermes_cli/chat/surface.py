@@ -33,7 +33,6 @@ END_REASON = "cli_close"
 EXIT_FAILED = 1
 EXIT_NO_MODEL = 3
 _CANCELLED = Outcome("interrupted", "", "stopped by the user")
-_POLL_INTERVAL_S = 0.05
 _ALWAYS_SHOWN = Notice | Compacted | QuestionAsked | QuestionAnswered | QuestionWithdrawn
 
 
@@ -122,20 +121,12 @@ class ChatSurface:
 
     def is_unfinished(self) -> bool:
         """Return whether a turn runs here, or may: one that a process which is gone has left."""
-        is_running = self.engine.work.is_at_work(self.conversation_id)
-        return is_running or self.engine.is_due(self.conversation_id)
+        return self.engine.is_unfinished(self.conversation_id)
 
     def recover(self, stop: Stop) -> None:
         """Complete what other processes left unfinished in the conversation."""
         self._shows_all = True
-        with self.engine.open(self.conversation_id):
-            while self.is_unfinished():
-                if stop.wait_for(_POLL_INTERVAL_S):
-                    break
-        if stop.is_set:
-            self.engine.interrupt(self.conversation_id)
-            while self.engine.work.is_at_work(self.conversation_id):
-                self.engine.work.wait_until_idle(self.conversation_id, 1.0)
+        self.engine.recover(self.conversation_id, stop)
         self._shows_all = False
 
     def close_conversation(

@@ -128,6 +128,8 @@ def _decoded(path: Path) -> Note | None:
 def register(ctx: PluginContext) -> None:
     """Register the hooks and `hermes recovery`."""
     journal = Journal(ctx.data_dir)
+    closed_for_others: set[str] = set()
+    """Sessions that this process closes because theirs was killed; their notes stay."""
 
     @ctx.hook("on_session_start")
     def note_new(session_id: str, model: str, platform: str) -> None:
@@ -149,15 +151,25 @@ def register(ctx: PluginContext) -> None:
     ) -> None:
         if completed and not interrupted:
             journal.clear(session_id)
-        else:
+        elif session_id not in closed_for_others:
             journal.interrupt(session_id, model, platform)
 
     @ctx.hook("post_compaction")
     def follow(old_session_id: str, new_session_id: str) -> None:
         journal.move(old_session_id, new_session_id)
 
-    # A session that was reset is empty: there is nothing to recover before its first turn.
+    @ctx.hook("on_session_lost")
+    def keep(session_id: str) -> None:
+        closed_for_others.add(session_id)
+
     @ctx.hook("on_session_finalize")
+    def forget_finalized(session_id: str) -> None:
+        if session_id in closed_for_others:
+            closed_for_others.discard(session_id)
+        else:
+            journal.clear(session_id)
+
+    # A session that was reset is empty: there is nothing to recover before its first turn.
     @ctx.hook("on_session_reset")
     def forget(session_id: str) -> None:
         journal.clear(session_id)
