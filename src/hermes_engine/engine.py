@@ -11,7 +11,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -320,10 +319,22 @@ class Engine:
             by=by,
         )
 
-    def is_due(self, conversation_id: str) -> bool:
-        """Return whether a turn of a conversation would run here if it were open (see `open`)."""
+    def is_unfinished(self, conversation_id: str) -> bool:
+        """Return whether a turn of a conversation runs here, or would if it were open (see `open`)."""
+        if self.work.is_at_work(conversation_id):
+            return True
         found = self._runnable([conversation_id])
         return any(row["is_due"] and row["conversation_id"] == conversation_id for row in found)
+
+    def recover(self, conversation_id: str, stop: Stop) -> None:
+        """Complete what processes that are gone left in a conversation; a stop interrupts that."""
+        with self.open(conversation_id), stop.callback(self.work.notify):
+            while not stop.is_set and self.is_unfinished(conversation_id):
+                self.work.wait_until_begun(conversation_id, _LOOK_INTERVAL_S, stop)
+                self.work.wait_until_idle(conversation_id, stop=stop)
+        if stop.is_set:
+            self.interrupt(conversation_id)
+            self.work.wait_until_idle(conversation_id)
 
     # -- conversations ----------------------------------------------------------------------------
 
@@ -344,15 +355,11 @@ class Engine:
                 if agent is not None:
                     agent.close()
                 return
-            conversation = closing.OpenConversation(
-                session_id=lambda: self.store.read(lineage.tip, session_id),
-                platform=agent.platform if agent is not None else row["source"],
-                hooks=self.assembly.plugins,
-                record=lambda id_: closing.record_end(self.store, id_, end_reason),
-                agent=agent,
-                model_name=row["model"] or "",
-                learn=partial(closing.learn, self.assembly),
-            )
+            conversation = closing.stored_conversation(self.assembly, row)
+            conversation.session_id = lambda: self.store.read(lineage.tip, session_id)
+            conversation.record = lambda id_: closing.record_end(self.store, id_, end_reason)
+            if agent is not None:
+                conversation.agent, conversation.platform = agent, agent.platform
             closing.close(conversation, completed=completed, interrupted=interrupted)
 
     @contextmanager

@@ -124,10 +124,32 @@ class Work:
     def __len__(self) -> int:
         return len(self._running)
 
-    def wait_until_idle(self, conversation_id: str, timeout_s: float) -> bool:
-        """Wait until nothing runs in a conversation; return whether that is so."""
+    def wait_until_begun(self, conversation_id: str, timeout_s: float, stop: Stop) -> None:
+        """Wait until something runs in a conversation, or a stop is set that calls `notify`."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self.is_at_work(conversation_id), timeout_s)
+            self._changed.wait_for(
+                lambda: stop.is_set or self.is_at_work(conversation_id), timeout_s
+            )
+
+    def wait_until_idle(
+        self, conversation_id: str, timeout_s: float | None = None, stop: Stop | None = None
+    ) -> bool:
+        """Wait until nothing runs in a conversation, or a stop is set that calls `notify`.
+
+        Returns whether nothing runs.
+        """
+
+        def is_over() -> bool:
+            return (stop is not None and stop.is_set) or not self.is_at_work(conversation_id)
+
+        with self._changed:
+            self._changed.wait_for(is_over, timeout_s)
+            return not self.is_at_work(conversation_id)
+
+    def notify(self) -> None:
+        """Wake those who wait here, to look again."""
+        with self._changed:
+            self._changed.notify_all()
 
     def wait_until_all_idle(self, timeout_s: float) -> bool:
         """Wait until nothing runs; return whether that is so."""

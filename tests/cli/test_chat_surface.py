@@ -124,6 +124,22 @@ def test_what_other_processes_left_is_completed_and_shown(
     assert [row["state"] for row in store.read(turns.of_session, "other")] == ["accepted"]
 
 
+def test_a_stop_ends_the_recovery_at_once_and_the_turn_with_it(
+    make_chat: MakeChat, store: SessionDB
+) -> None:
+    store.create_session("s", "tui")
+    leave(store, "one")
+    quiet, stop = Quiet(), Stop()
+    chat = make_chat([silence(quiet)], "s")
+    thread = threading.Thread(target=lambda: chat.exchange.recover(stop), daemon=True)
+    thread.start()
+    assert quiet.started.wait(TIMEOUT_S)
+    stop.set()
+    thread.join(TIMEOUT_S)
+    assert not thread.is_alive()
+    assert [row["state"] for row in store.read(turns.of_session, "s")] == ["interrupted"]
+
+
 def test_a_full_store_is_reported_and_the_message_is_answered_later(
     make_chat: MakeChat, store: SessionDB
 ) -> None:
