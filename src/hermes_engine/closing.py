@@ -73,7 +73,7 @@ def close(
             logger.exception("Closing session %s: a part failed", closing.session_id)
 
 
-def asleep(assembly: "Assembly", session: Row) -> OpenConversation:
+def stored_conversation(assembly: "Assembly", session: Row) -> OpenConversation:
     """Return the conversation of a stored session, whose agent is not awake, with its end stored."""
     return OpenConversation(
         session_id=lambda: session["id"],

@@ -10,8 +10,8 @@ from hermes_engine import closing
 from hermes_state.ledger import leases, lineage, listing, sessions
 from hermes_state.store import Store
 from hermes_state.values import Filter
-from tui_gateway.presence import Presence
 from tui_gateway.pool import run_logged
+from tui_gateway.presence import Presence
 from tui_gateway.runtime import SOURCE
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _report(assembly: "Assembly", session_id: str) -> None:
         return  # somebody has deleted it, or resumed it meanwhile
     platform = row["source"]
     assembly.plugins.invoke_hook("on_session_lost", session_id=session_id, platform=platform)
-    closing.close(closing.asleep(assembly, row))
+    closing.close(closing.stored_conversation(assembly, row))
 
 
 def _end(store: Store, session_id: str, spared: set[str]) -> bool:

@@ -49,6 +49,8 @@ class Journal:
 
     root: Path
     _owner: str = ""
+    _lost: set[str] = field(default_factory=set[str])
+    """Conversations that this process is closing for one that was killed."""
     _claiming: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self, session_id: str, model: str = "", platform: str = "") -> None:
@@ -58,8 +60,21 @@ class Journal:
             self._write(Note(session_id, platform, model, clock.now(), self.owner))
 
     def interrupt(self, session_id: str, model: str = "", platform: str = "") -> None:
-        """Note that a conversation was interrupted."""
-        self._write(Note(session_id, platform, model, clock.now(), self.owner, interrupted=True))
+        """Note that a conversation was interrupted, unless it is lost."""
+        if session_id not in self._lost:
+            note = Note(session_id, platform, model, clock.now(), self.owner, interrupted=True)
+            self._write(note)
+
+    def keep(self, session_id: str) -> None:
+        """Keep the note of a conversation that is closed here because its process was killed."""
+        self._lost.add(session_id)
+
+    def finalize(self, session_id: str) -> None:
+        """Remove the note of a conversation that is over, unless it is lost."""
+        if session_id in self._lost:
+            self._lost.discard(session_id)
+        else:
+            self.clear(session_id)
 
     def move(self, old: str, new: str) -> None:
         """Move a note to the new id of its conversation; one of the two always exists."""
@@ -128,8 +143,6 @@ def _decoded(path: Path) -> Note | None:
 def register(ctx: PluginContext) -> None:
     """Register the hooks and `hermes recovery`."""
     journal = Journal(ctx.data_dir)
-    closed_for_others: set[str] = set()
-    """Sessions that this process closes because theirs was killed; their notes stay."""
 
     @ctx.hook("on_session_start")
     def note_new(session_id: str, model: str, platform: str) -> None:
@@ -151,29 +164,17 @@ def register(ctx: PluginContext) -> None:
     ) -> None:
         if completed and not interrupted:
             journal.clear(session_id)
-        elif session_id not in closed_for_others:
+        else:
             journal.interrupt(session_id, model, platform)
 
     @ctx.hook("post_compaction")
     def follow(old_session_id: str, new_session_id: str) -> None:
         journal.move(old_session_id, new_session_id)
 
-    @ctx.hook("on_session_lost")
-    def keep(session_id: str) -> None:
-        closed_for_others.add(session_id)
-
-    @ctx.hook("on_session_finalize")
-    def forget_finalized(session_id: str) -> None:
-        if session_id in closed_for_others:
-            closed_for_others.discard(session_id)
-        else:
-            journal.clear(session_id)
-
+    ctx.hook("on_session_lost", journal.keep)
+    ctx.hook("on_session_finalize", journal.finalize)
     # A session that was reset is empty: there is nothing to recover before its first turn.
-    @ctx.hook("on_session_reset")
-    def forget(session_id: str) -> None:
-        journal.clear(session_id)
-
+    ctx.hook("on_session_reset", journal.clear)
     ctx.cli_command(_recovery(journal))
 
 
