@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -210,6 +212,38 @@ def test_that_a_group_moved_is_acknowledged_when_the_desk_has_noted_it(
         confirmed(api)
     assert ingress.arrivals == ["-1077"] * 3
     assert ingress.moves == [("-77", "-1077")] * 2
+
+
+def test_an_update_that_is_acknowledged_during_a_poll_is_not_handed_in_again() -> None:
+    offsets: list[int] = []
+    delivered: list[int] = []
+
+    async def poll() -> None:
+        is_polled, is_stored = asyncio.Event(), asyncio.Event()
+
+        async def updates(offset: int, timeout_s: int) -> list[dict[str, Any]]:
+            del timeout_s
+            offsets.append(offset)
+            if len(offsets) == 2:  # this poll does not acknowledge the update yet
+                is_polled.set()
+                await is_stored.wait()
+            if len(offsets) == 3:
+                poller._stopping.set()
+            return [{"update_id": 7}] if offset <= 7 else []
+
+        async def deliver(parts: Sequence[dict[str, Any]]) -> None:
+            await is_polled.wait()
+            delivered.extend(part["update_id"] for part in parts)
+            asyncio.get_running_loop().call_soon(is_stored.set)
+
+        wire: Any = SimpleNamespace(updates=updates)
+        poller = polling.Poller(wire, deliver, timeout_s=0)
+        async with asyncio.timeout(TIMEOUT_S):
+            await poller.run()
+
+    asyncio.run(poll())
+    assert delivered == [7]
+    assert offsets == [0, 0, 8]
 
 
 def test_what_was_said_before_a_group_moved_is_handed_in_before_what_follows(

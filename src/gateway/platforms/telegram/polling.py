@@ -19,6 +19,7 @@ from gateway.platforms.telegram.translate import moved
 from gateway.platforms.telegram.wire import FloodError, Wire, table
 from hermes_core import clock
 from hermes_core.errors import StoreError
+from hermes_state.store_retry import StoreRetry
 
 Raw = dict[str, Any]
 
@@ -59,7 +60,7 @@ class Poller:
         """The updates to accept, by chat; a chat is here as long as it has some."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stored: dict[int, bool] = {}
-        """Every update that was fetched and not acknowledged, in order, and whether it is on disk."""
+        """Every update that the last poll did not acknowledge, in order, and whether it is on disk."""
         self._former: dict[str, str] = {}
         """Chats that are the continuation of others, whose updates come first."""
 
@@ -95,6 +96,7 @@ class Poller:
         """Finish accepting what was fetched, and confirm it."""
         self._stopping.set()
         await self._is_over.wait()
+        self._acknowledge()
         if self.offset:
             with contextlib.suppress(TelegramError, TimeoutError):
                 async with asyncio.timeout(_CONFIRM_TIMEOUT_S):
@@ -104,7 +106,7 @@ class Poller:
         """Fetch new updates, and the rest of an album: its pictures come one by one."""
         updates = await self._fetch(0 if self._queues else self._timeout_s)
         while pictures := self._album_pictures(updates):
-            await self._pause(1)
+            await self._is_stopped_within(self._pause_s)
             more = await self._fetch(0)
             if self._album_pictures(more) <= pictures:
                 break
@@ -112,15 +114,18 @@ class Poller:
         return updates
 
     def _album_pictures(self, updates: Sequence[Raw]) -> int:
-        return sum(bool(album(update)) for update in self._fresh(updates))
+        return sum(bool(album(update)) for update in updates)
 
     async def _fetch(self, timeout_s: int) -> list[Raw]:
         """Fetch new updates; none when we are stopped, or when the machine slept during the poll."""
+        self._acknowledge()
         poll = asyncio.create_task(self._wire.updates(self.offset, timeout_s))
         others = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(_wait_for_wake())]
         try:
             await asyncio.wait([poll, *others], return_when=asyncio.FIRST_COMPLETED)
-            return poll.result() if poll.done() else []
+            updates = poll.result() if poll.done() else []
+            # What this poll did not acknowledge comes with it again, also what is on disk by now.
+            return [update for update in updates if update["update_id"] not in self._is_stored]
         finally:
             for task in (poll, *others):
                 task.cancel()
@@ -129,17 +134,19 @@ class Poller:
     async def _wait_after(self, error: TelegramError, failures: int) -> None:
         """Wait after a failure."""
         _log.warning("%s Attempt %d follows.", connection_error(error).message, failures + 1)
-        wait = error.retry_after if isinstance(error, FloodError) else None
         # Telegram ends the older of two polls: a quick retry would only throw the other one out.
-        await self._pause(failures + isinstance(error, Conflict), wait)
+        doublings = failures - 1 + isinstance(error, Conflict)
+        pause_s = self._pause_s * min(2**doublings, _MAX_PAUSE_FACTOR)
+        await self._is_stopped_within(
+            error.retry_after if isinstance(error, FloodError) else pause_s
+        )
 
     # -- updates on their way to the ingress ---------------------------------------------------------
 
     def _pass_on(self, updates: Sequence[Raw], group: asyncio.TaskGroup) -> None:
         """Queue new updates behind those of their chat; a group that moved is one chat."""
-        fresh = self._fresh(updates)
-        self._former |= {new: old for old, new in filter(None, map(moved, fresh))}
-        for update in fresh:
+        self._former |= {new: old for old, new in filter(None, map(moved, updates))}
+        for update in updates:
             self._is_stored[update["update_id"]] = False
             chat = _chat(update)
             chat = self._former.get(chat, chat)
@@ -151,10 +158,6 @@ class Poller:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    def _fresh(self, updates: Sequence[Raw]) -> list[Raw]:
-        """Return those that were not fetched before: unacknowledged ones come with every poll."""
-        return [update for update in updates if update["update_id"] not in self._is_stored]
-
     async def _accept_queue(self, chat: str) -> None:
         """Accept the updates of one chat, one after the other, until there are no more."""
         queue = self._queues[chat]
@@ -165,7 +168,6 @@ class Poller:
             if not await self._accept(parts):
                 return
             self._is_stored |= {update["update_id"]: True for update in parts}
-            self._acknowledge()
         del self._queues[chat]
         if not self._queues:
             self._former.clear()
@@ -180,25 +182,22 @@ class Poller:
 
     async def _accept(self, updates: Sequence[Raw]) -> bool:
         """Accept updates, however long the store refuses; return False when stopped before."""
-        failures = 0
+        retry = StoreRetry("A message of Telegram")
         while True:
             try:
                 await self._deliver(updates)
             except StoreError as error:
-                failures += 1
-                _log.warning("A message of Telegram waits for the store: %s", error)
-                await self._pause(failures)
-                if self._stopping.is_set():
+                if await self._is_stopped_within(retry.pause_after(error)):
                     return False
             else:
                 return True
 
-    async def _pause(self, failures: int, wait_s: float | None = None) -> None:
-        """Wait longer after each failure; a stop ends it."""
-        longer = self._pause_s * min(2 ** (failures - 1), _MAX_PAUSE_FACTOR)
+    async def _is_stopped_within(self, seconds: float) -> bool:
+        """Wait; a stop ends that. Returns whether there is one."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(longer if wait_s is None else wait_s):
+            async with asyncio.timeout(seconds):
                 await self._stopping.wait()
+        return self._stopping.is_set()
 
 
 def _refusal(error: TelegramError, failures: int) -> PlatformError | None:
