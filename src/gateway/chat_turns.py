@@ -333,7 +333,7 @@ class ChatTurns:
             manner=self._replies.manner(platform, permissions),
             instructions=target.instructions,
             context=partial(_session_context, turn),
-            is_stopped=turn.is_resumed and not self._resume(running, target),
+            is_stopped=turn.is_resumed and not self._resume(running),
         )
 
     def _workspace_of(
@@ -342,16 +342,13 @@ class ChatTurns:
         session = self._store.read(session_ledger.find, session_id)
         return self._workspaces.of(source, permissions.role, session["cwd"] if session else None)
 
-    def _resume(self, running: Running, target: ReplyTarget) -> bool:
+    def _resume(self, running: Running) -> bool:
         """Note that a turn goes on; return False when its chat was leaving the conversation.
 
         It was being stopped when the process ended, as /new does.
         """
         turn = running.turn
         self._turns_with_questions.add(turn.id)
-        entry = self._sessions.peek(target.session_key)
-        if entry is not None and entry.session_id == turn.session_id:
-            self._sessions.clear_resume_pending(target.session_key)
         session = self._store.read(session_ledger.find, turn.session_id)
         return session is None or session["end_reason"] not in OVER
 

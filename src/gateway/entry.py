@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -26,25 +25,13 @@ class SessionEntry:
     display_name: str | None = None
     platform: Platform | None = None
     chat_type: str = "dm"
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
-    total_tokens: int = 0
-    estimated_cost_usd: float = 0.0
-    cost_status: str = "unknown"
-    last_prompt_tokens: int = 0
     was_auto_reset: bool = False
     auto_reset_reason: str | None = None
     reset_had_activity: bool = False
-    is_fresh_reset: bool = False
     expiry_finalized: bool = False
     """Whether the expired conversation was closed."""
     suspended: bool = False
-    """Whether the next message starts a new conversation."""
-    resume_pending: bool = False
-    resume_reason: str | None = None
-    last_resume_marked_at: datetime | None = None
+    """Whether the next message starts a new conversation: hermes-agent has marked it so."""
     model_override: dict[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,9 +57,6 @@ class SessionEntry:
             raise ValueError(f"The route {data['session_key']!r} does not name a session.")
         for name in ("created_at", "updated_at"):
             values[name] = _moment(data[name])
-        values["last_resume_marked_at"] = None
-        with suppress(KeyError, TypeError, ValueError):
-            values["last_resume_marked_at"] = _moment(data["last_resume_marked_at"])
         values["platform"] = _platform(data.get("platform"))
         values["origin"] = SessionSource.from_dict(data["origin"]) if data.get("origin") else None
         values["expiry_finalized"] = bool(data.get("expiry_finalized", data.get("memory_flushed")))

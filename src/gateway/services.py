@@ -191,7 +191,6 @@ class Services:
             return
         keys.add(target.session_key)
         try:
-            self.sessions.mark_resume_pending(target.session_key)
             name = f"putoff:{turn_id}:{clock.now():.3f}"
             self.delivery.enqueue(self.replies.pieces(target, _SUSPENDED, name=name))
         except StoreError:

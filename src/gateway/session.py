@@ -183,7 +183,6 @@ class SessionStore:
                 return None
             entry = self.entry_for(session_key, sessions.new_id(), old.origin)
             entry.display_name = display_name or old.display_name
-            entry.is_fresh_reset = True
             self._replace(old, entry, RESET)
             return entry
 
@@ -220,11 +219,6 @@ class SessionStore:
         row = self._db.read(sessions.find, lost["id"]) if lost and self._db is not None else None
         return row["user_id"] if row is not None else None
 
-    def peek_session_id(self, source: SessionSource) -> str | None:
-        """Return the session of a chat without changing it."""
-        entry = self.peek(self._generate_session_key(source))
-        return entry.session_id if entry is not None else None
-
     def model_of(self, session_id: str) -> str | None:
         """Return the last model of a conversation; None when it has no session yet."""
         row = self._db.read(sessions.find, session_id) if self._db is not None else None
@@ -238,14 +232,11 @@ class SessionStore:
         )
         return (platform, chat_id) in chats
 
-    def list_sessions(self, active_minutes: int | None = None) -> list[SessionEntry]:
+    def list_sessions(self) -> list[SessionEntry]:
         """Return the routes, the one used last first."""
         self._ensure_loaded()
         with self._lock:
             found = list(self._entries.values())
-        if active_minutes is not None:
-            since = now_local() - timedelta(minutes=active_minutes)
-            found = [entry for entry in found if entry.updated_at >= since]
         return sorted(found, key=lambda entry: entry.updated_at, reverse=True)
 
     def key_of(self, source: SessionSource) -> str:
@@ -375,7 +366,7 @@ class SessionStore:
 
     def _was_spoken_in(self, entry: SessionEntry) -> bool:
         row = self._db.read(sessions.find, entry.session_id) if self._db is not None else None
-        return bool(row and row["message_count"]) or entry.last_prompt_tokens > 0
+        return bool(row and row["message_count"])
 
     def catch_up(self, entry: SessionEntry) -> None:
         """Update an entry to the current session of its conversation, after a compaction elsewhere."""
@@ -436,49 +427,13 @@ class SessionStore:
             entry.expiry_finalized = True
             self._save(entry.session_key)
 
-    def suspend_session(self, session_key: str) -> bool:
-        """Start a new conversation with the next message of a chat."""
-        return self._mark(session_key, suspended=True)
-
-    def mark_resume_pending(self, session_key: str, reason: str = "restart_timeout") -> bool:
-        """Record that a turn was suspended and resumes at the next start."""
-        entry = self.peek(session_key)
-        if entry is None or entry.suspended:
-            return False
-        return self._mark(
-            session_key,
-            resume_pending=True,
-            resume_reason=reason,
-            last_resume_marked_at=now_local(),
-        )
-
-    def clear_resume_pending(self, session_key: str) -> bool:
-        entry = self.peek(session_key)
-        if entry is None or not entry.resume_pending:
-            return False
-        return self._mark(session_key, resume_pending=False, resume_reason=None)
-
-    def update_session(self, session_key: str, last_prompt_tokens: int | None = None) -> None:
-        """Record that a chat was used, and how full its context window is."""
-        changes: dict[str, Any] = {"updated_at": now_local()}
-        if last_prompt_tokens is not None:
-            changes["last_prompt_tokens"] = last_prompt_tokens
-        self._mark(session_key, **changes)
-
     def set_model_override(self, session_key: str, override: dict[str, str] | None) -> None:
         """Set the model of a chat."""
-        self._mark(session_key, model_override=override)
-
-    def _mark(self, session_key: str, **changes: object) -> bool:
         self._ensure_loaded()
         with self._lock:
-            entry = self._entries.get(session_key)
-            if entry is None:
-                return False
-            for name, value in changes.items():
-                setattr(entry, name, value)
-            self._save(session_key)
-            return True
+            if (entry := self._entries.get(session_key)) is not None:
+                entry.model_override = override
+                self._save(session_key)
 
     def prune_old_entries(self, max_age_days: int) -> int:
         """Delete the routes of chats that were not used for so long; return how many."""

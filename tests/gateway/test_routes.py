@@ -114,8 +114,6 @@ def test_an_entry_is_read_as_it_was_written() -> None:
         display_name="Ada",
         platform=Platform.TELEGRAM,
         suspended=True,
-        resume_pending=True,
-        last_resume_marked_at=datetime.fromisoformat("2026-07-20T13:30"),
         model_override={"model": "small"},
     )
     assert SessionEntry.from_dict(json.loads(json.dumps(entry.to_dict()))) == entry
@@ -140,7 +138,6 @@ def test_an_entry_of_hermes_agent_is_understood() -> None:
     entry = SessionEntry.from_dict(said)
     assert entry.platform is Platform.DISCORD
     assert entry.expiry_finalized
-    assert entry.last_resume_marked_at is None
     assert entry.origin is not None
     assert entry.origin.scope_id == "x"
     assert entry.model_override == {"model": "m"}
@@ -248,6 +245,11 @@ def test_a_reader_of_the_file_never_sees_half_of_it(routes: SessionStore, home: 
     assert bad == []
 
 
+def _session_in(routes: SessionStore, source: SessionSource) -> str | None:
+    entry = routes.peek(routes.key_of(source))
+    return entry.session_id if entry is not None else None
+
+
 def test_the_file_is_read_for_chats_that_the_store_does_not_know(db: SessionDB, home: Home) -> None:
     first = _routes(db, home)
     known = first.get_or_create_session(_source(chat_id="known"))
@@ -261,8 +263,8 @@ def test_the_file_is_read_for_chats_that_the_store_does_not_know(db: SessionDB, 
     said["agent:main:telegram:dm:worse"] = "nothing"
     path.write_text(json.dumps(said))
     second = _routes(db, home)
-    assert second.peek_session_id(_source(chat_id="known")) == known.session_id
-    assert second.peek_session_id(_source(chat_id="other")) == other.session_id
+    assert _session_in(second, _source(chat_id="known")) == known.session_id
+    assert _session_in(second, _source(chat_id="other")) == other.session_id
     assert len(second.list_sessions()) == 2
     second.save_changes()
     second._save()
@@ -298,12 +300,12 @@ def test_a_route_that_cannot_be_stored_is_none(db: SessionDB, home: Home) -> Non
     with disk_full_at(db, "INSERT ON routes"):
         with pytest.raises(StoreFullError):
             routes.get_or_create_session(_source())
-        assert routes.peek_session_id(_source()) is None
+        assert _session_in(routes, _source()) is None
     entry = routes.get_or_create_session(_source())
     assert db.read(route_ledger.find, entry.session_key) is not None
     with disk_full_at(db, "INSERT ON routes"), pytest.raises(StoreFullError):
         routes.reset_session(entry.session_key)
-    assert routes.peek_session_id(_source()) == entry.session_id
+    assert _session_in(routes, _source()) == entry.session_id
     routes.close()
 
 
@@ -313,10 +315,10 @@ def test_a_mark_that_could_not_be_stored_is_stored_with_the_next_one(
     routes = _routes(db, home)
     entry = routes.get_or_create_session(_source())
     with disk_full_at(db, "INSERT ON routes"), pytest.raises(StoreFullError):
-        routes.suspend_session(entry.session_key)
+        routes.set_model_override(entry.session_key, {"model": "small"})
     routes.save_changes()
     routes.close()
-    assert _routes(db, home).list_sessions()[0].suspended
+    assert _routes(db, home).list_sessions()[0].model_override == {"model": "small"}
 
 
 def test_a_reset_ends_the_old_conversation_and_begins_another(
@@ -333,7 +335,7 @@ def test_a_reset_ends_the_old_conversation_and_begins_another(
     stored = db.read(route_ledger.find, old.session_key)
     assert stored is not None
     said = json.loads(stored["entry"])
-    assert (said["display_name"], said["is_fresh_reset"]) == ("Ada", True)
+    assert said["display_name"] == "Ada"
     assert routes.reset_session("unknown") is None
 
 
@@ -443,21 +445,11 @@ def test_a_suspended_chat_finds_a_new_conversation_with_its_next_message(
     routes: SessionStore,
 ) -> None:
     entry = routes.get_or_create_session(_source())
-    assert routes.suspend_session(entry.session_key)
-    assert not routes.mark_resume_pending(entry.session_key)
+    entry.suspended = True
     new = routes.get_or_create_session(_source())
     assert new.session_id != entry.session_id
     assert new.auto_reset_reason == "suspended"
     assert not new.suspended
-
-
-def test_a_turn_that_goes_on_later_is_marked_until_it_does(routes: SessionStore) -> None:
-    entry = routes.get_or_create_session(_source())
-    assert routes.mark_resume_pending(entry.session_key, "shutdown_timeout")
-    assert entry.resume_pending
-    assert entry.resume_reason == "shutdown_timeout"
-    assert routes.clear_resume_pending(entry.session_key)
-    assert not routes.clear_resume_pending(entry.session_key)
 
 
 def _after_three_months(db: SessionDB, home: Home, policy: SessionResetPolicy) -> list[str]:
@@ -504,7 +496,7 @@ def test_only_silent_chats_are_forgotten(db: SessionDB, home: Home) -> None:
             name: routes.get_or_create_session(_source(chat_id=name))
             for name in ("old", "suspended", "busy")
         }
-        routes.suspend_session(entries["suspended"].session_key)
+        entries["suspended"].suspended = True
     with clock.replaced(lambda: _NOON + 91 * 86400):
         routes.get_or_create_session(_source(chat_id="young"))
         assert routes.prune_old_entries(0) == 0
@@ -546,5 +538,5 @@ def test_the_route_of_a_new_chat_can_be_left_to_its_first_message(
     routes.saved(entry.session_key)
     assert routes.unsaved_route(entry.session_key) is None
     again = _routes(db, home)
-    assert again.peek_session_id(_source()) == entry.session_id
+    assert _session_in(again, _source()) == entry.session_id
     again.close()
