@@ -101,7 +101,7 @@ def learn(assembly: "Assembly", session_id: str) -> None:
 def record_end(store: "Store", session_id: str, end_reason: str) -> None:
     """Store the end of a session, unless it is the one of a messenger's chat: its gateway ends that."""
     if not is_of_chat(store, session_id):
-        store.write(sessions.end, session_id, end_reason)
+        store.end_session(session_id, end_reason)
 
 
 def is_of_chat(store: "Store", session_id: str) -> bool:

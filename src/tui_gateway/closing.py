@@ -1,17 +1,17 @@
-"""Closing a session: the conversation as on every surface, also when its agent is only half built."""
+"""Closing a session: what of it runs is stopped, and the engine closes its conversation."""
 
 import logging
 from contextlib import nullcontext
 from typing import Any
 
-from hermes_agent import lease
 from hermes_cli import plugins
 from hermes_core.errors import StoreError
 from hermes_engine import closing
+from hermes_engine.engine import Engine
 from hermes_engine.surface import Running
-from hermes_state.ledger import lineage, sessions, turns
+from hermes_state.ledger import sessions, turns
 from hermes_state.transitions import TurnState
-from tui_gateway import info, prompts
+from tui_gateway import foreign_agents, info, prompts
 from tui_gateway.runtime import SOURCE, LiveSession, Runtime
 
 logger = logging.getLogger(__name__)
@@ -24,83 +24,78 @@ _LEAVES = frozenset({"tui_close", "tui_shutdown", "ws_disconnect", "ws_orphan_re
 
 def close_session(rt: Runtime, session: LiveSession, end_reason: str) -> None:
     """Close the conversation of a session as every surface does; an empty one leaves nothing behind."""
-
-    def stop() -> None:
-        _stop(rt, session, drops_queue=end_reason not in _LEAVES)
-        conversation.agent = session.get("agent")
-        conversation.platform = getattr(conversation.agent, "platform", None) or SOURCE
-
-    def record(session_id: str) -> None:
-        store = rt.db()
-        if not closing.is_of_chat(store, session_id):
-            store.end_session(session_id, end_reason)
-
-    conversation = closing.OpenConversation(
-        session_id=lambda: info.key_of(session),
-        platform=SOURCE,
-        hooks=plugins,
-        record=record,
-        agent=session.get("agent"),
-        history=_history(session),
-        stop=stop,
-    )
-    if _is_ours_to_end(rt, session):
-        closing.close(conversation)
-    else:
-        stop()
-        if (close := getattr(conversation.agent, "close", None)) is not None:
-            close()
-    _stop_following(rt, session)
-
-
-def _history(session: LiveSession) -> list[dict[str, Any]]:
-    with session.get("history_lock") or nullcontext():
-        return list(session.get("history") or [])
-
-
-def _is_ours_to_end(rt: Runtime, session: LiveSession) -> bool:
-    """Return whether something was said in it, and no other process runs it or has it open."""
-    session_id = info.key_of(session)
-    try:
-        store = rt.db()
-        is_stored = store.read(sessions.find, session_id) is not None
-        root = store.read(lineage.root, session_id)
-        is_open = root in rt.presence.elsewhere()
-        is_elsewhere = is_stored and (is_open or lease.is_held_elsewhere(store, root))
-    except Exception:
-        logger.exception("Session %s: the store does not say whose it is", session_id)
-        return True  # then as much as can be done is done
-    return (is_stored or bool(_history(session))) and not is_elsewhere
-
-
-def _stop(rt: Runtime, session: LiveSession, *, drops_queue: bool) -> None:
-    """Stop what runs, and wait a moment for it and for an agent that is being made."""
     live = rt.live(session)
     with live.lock:  # a prompt is accepted before this, or refused
         live.is_closing = True  # from now on no turn begins
     if live.is_building:
         live.ready.wait(_LEAVE_TIMEOUT_S)
-    if live.log is None:
-        return
-    engine = rt.engine()
-    with engine.paused(live.conversation_id, timeout_s=0):
-        if drops_queue:
+    try:
+        if not live.conversation_id or foreign_agents.is_foreign(session):
+            _close_foreign(rt, session, end_reason)
+        elif live.log is not None or rt.db().read(sessions.find, session["session_key"]):
+            _close_ours(rt, session, end_reason)
+    except (StoreError, OSError):
+        logger.exception("Session %s could not be closed", session["session_key"])
+    finally:
+        _stop_following(rt, session)
+
+
+def _close_ours(rt: Runtime, session: LiveSession, end_reason: str) -> None:
+    engine, conversation_id = rt.engine(), rt.live(session).conversation_id
+    with engine.paused(conversation_id, timeout_s=0):
+        if end_reason not in _LEAVES:
             prompts.interrupt(rt, session, cancels_queue=True)
-        running = engine.work.get(live.conversation_id)
-        if running is not None and not drops_queue and not _has_begun(rt, running):
-            running.stop.suspend()  # it has not begun, and runs when the conversation is opened
         else:
-            engine.interrupt(live.conversation_id)
-        engine.work.wait_until_idle(live.conversation_id, _LEAVE_TIMEOUT_S)
+            _suspend_unstarted(engine, conversation_id)
+        if conversation_id in rt.presence.elsewhere():
+            engine.interrupt(conversation_id)
+            engine.work.wait_until_idle(conversation_id, _LEAVE_TIMEOUT_S)
+        else:
+            engine.close_conversation(info.key_of(session), end_reason)
 
 
-def _has_begun(rt: Runtime, running: Running) -> bool:
+def _suspend_unstarted(engine: Engine, conversation_id: str) -> None:
+    """Suspend a turn that has not begun: it runs when the conversation is opened again."""
+    running = engine.work.get(conversation_id)
+    if running is not None and not _has_begun(engine, running):
+        running.stop.suspend()
+
+
+def _has_begun(engine: Engine, running: Running) -> bool:
     """Return whether a turn was started on disk; before that it may have an agent already."""
     try:
-        row = rt.db().read(turns.find, running.turn.id)
+        row = engine.store.read(turns.find, running.turn.id)
     except StoreError:
         return running.agent is not None
     return row is None or row["state"] != TurnState.ACCEPTED
+
+
+def _close_foreign(rt: Runtime, session: LiveSession, end_reason: str) -> None:
+    """Close the conversation of a scenario's agent, which the engine does not know."""
+    foreign_agents.interrupt(session)
+    agent, key = session.get("agent"), info.key_of(session)
+    with session.get("history_lock") or nullcontext():
+        history = list[dict[str, Any]](session.get("history") or [])
+    conversation = closing.OpenConversation(
+        session_id=lambda: info.key_of(session),
+        platform=getattr(agent, "platform", None) or SOURCE,
+        hooks=plugins,
+        record=lambda session_id: closing.record_end(rt.db(), session_id, end_reason),
+        agent=agent,
+        history=history,
+    )
+    if history or _is_stored(rt, key):
+        closing.close(conversation)
+    elif (close := getattr(agent, "close", None)) is not None:
+        close()
+
+
+def _is_stored(rt: Runtime, session_id: str) -> bool:
+    try:
+        return rt.db().read(sessions.find, session_id) is not None
+    except Exception:
+        logger.exception("Session %s: the store does not say whether it is there", session_id)
+        return True  # then as much as can be done is done
 
 
 def _stop_following(rt: Runtime, session: LiveSession) -> None:

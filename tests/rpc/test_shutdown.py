@@ -135,6 +135,24 @@ def test_what_a_dead_process_left_open_is_closed_as_on_every_surface(
     assert world.row(key)["end_reason"] == "tui_orphan"
 
 
+def test_a_conversation_that_no_agent_could_be_made_for_is_closed_as_all_others(
+    world: World, home: Home
+) -> None:
+    told = listening(home)
+    world.model.add("Noted.")
+    process = world.start()
+    opened = process.call("session.create")
+    process.say(opened["session_id"], "My cat is called Tom.")
+    process.call("session.close", session_id=opened["session_id"])
+    before, key = heard(told), opened["stored_session_id"]
+    assert [hook for hook, _ in before] == ["learn", "end", "finalize"]
+    without_model = world.start(OPENAI_BASE_URL="", OPENAI_API_KEY="", HERMES_MODEL="")
+    resumed = without_model.call("session.resume", session_id=key)
+    without_model.event("session.info", lazy=True)
+    without_model.call("session.close", session_id=resumed["session_id"])
+    assert heard(told) == [*before, *before]
+
+
 @pytest.mark.parametrize(
     "trouble", ["raise ZeroDivisionError", "import threading; threading.Event().wait()"]
 )
