@@ -17,7 +17,7 @@ from hermes_core.errors import HermesError
 from hermes_protocol.errors import BUSY
 from hermes_protocol.structs import WireStruct
 from tui_gateway import folder
-from tui_gateway.protocol import Result, Rid, RpcError
+from tui_gateway.protocol import Result, RpcError
 from tui_gateway.transport import Transport
 
 if (
@@ -246,7 +246,7 @@ class Runtime(Protocol):
         """Run a function beside the others, in a thread that it need not share."""
         ...
 
-    def defer_answer(self, rid: Rid) -> Settle:
+    def defer_answer(self) -> Settle:
         """Return what answers a request whose method returns None."""
         ...
 

@@ -60,6 +60,7 @@ _stdio: Transport | None = None
 """The client whose child this process is, if there is one."""
 
 _caller: contextvars.ContextVar[Transport | None] = contextvars.ContextVar("caller", default=None)
+_request_id: contextvars.ContextVar[Rid] = contextvars.ContextVar("request_id", default=None)
 _after: contextvars.ContextVar[list[Callable[[], None]] | None] = contextvars.ContextVar(
     "after", default=None
 )
@@ -502,8 +503,8 @@ class _Runtime:
     def spawn(self, target: Callable[[], None]) -> None:
         _background.run(target)
 
-    def defer_answer(self, rid: Rid) -> Settle:
-        transport = self.transport
+    def defer_answer(self) -> Settle:
+        transport, rid = self.transport, _request_id.get()
 
         def settle(result: Result | HermesError) -> None:
             if isinstance(result, HermesError):
@@ -537,13 +538,16 @@ _runtime = _Runtime()
 
 
 def _call(name: str, rid: Rid, params: Frame) -> Frame | None:
+    token = _request_id.set(rid)
     try:
-        result = methods.call(_runtime, name, rid, params)
+        result = methods.call(_runtime, name, params)
     except HermesError as error:
         return protocol.refusal_of(rid, error, methods.TABLE[name].code)
     except OSError as error:
         logger.warning("%s: %s", name, error)
         return protocol.refusal_of(rid, protocol.of_system(error), methods.TABLE[name].code)
+    finally:
+        _request_id.reset(token)
     return None if result is None else protocol.answer(rid, result)
 
 

@@ -1,6 +1,6 @@
 """The methods: one table from a name to the function that does it, loaded when it is first called.
 
-A method is a plain function `(rt, rid, params) -> result`; the type of `params` says what it takes, and
+A method is a plain function `(rt, params) -> result`; the type of `params` says what it takes, and
 it is checked before the function is called. It raises RpcError or another HermesError to say no, and
 returns None when it answers later.
 """
@@ -14,10 +14,10 @@ import msgspec
 
 from hermes_core.loading import loading
 from hermes_protocol.errors import INVALID_PARAMS, SERVER_ERROR, UNKNOWN_METHOD
-from tui_gateway.protocol import Result, Rid, RpcError
+from tui_gateway.protocol import Result, RpcError
 from tui_gateway.runtime import Runtime
 
-Function = Callable[[Runtime, Rid, Any], Any]
+Function = Callable[[Runtime, Any], Any]
 
 _LARGEST = 2**53
 """Beyond it, programs that read JSON do not agree on whole numbers, and the store has none."""
@@ -146,7 +146,7 @@ def load(name: str) -> Method:
     return Method(function, function.__annotations__["params"])
 
 
-def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> Result | None:
+def call(rt: Runtime, name: str, params: dict[str, Any]) -> Result | None:
     """Do what a method does; raises HermesError. A parameter that is null counts as not given."""
     function, kind = load(name)
     present = {key: value for key, value in params.items() if value is not None}
@@ -157,4 +157,4 @@ def call(rt: Runtime, name: str, rid: Rid, params: dict[str, Any]) -> Result | N
     for field, value in msgspec.structs.asdict(checked).items():
         if isinstance(value, int) and abs(value) > _LARGEST:
             raise RpcError(INVALID_PARAMS, f"{name}: {field} is too large a number.")
-    return function(rt, rid, checked)
+    return function(rt, checked)

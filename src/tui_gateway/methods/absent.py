@@ -3,7 +3,6 @@
 from typing import Any, TypedDict
 
 from tui_gateway.params import Params
-from tui_gateway.protocol import Rid
 from tui_gateway.runtime import Runtime
 
 
@@ -17,9 +16,9 @@ class Pet(TypedDict):
     enabled: bool
 
 
-def pet(rt: Runtime, rid: Rid, params: Poll) -> Pet:
+def pet(rt: Runtime, params: Poll) -> Pet:
     """Report that there is no pet to draw."""
-    del rt, rid, params
+    del rt, params
     return {"enabled": False}
 
 
@@ -30,7 +29,7 @@ class Delegation(TypedDict):
     paused: bool
 
 
-def delegation(rt: Runtime, rid: Rid, params: Poll) -> Delegation:
+def delegation(rt: Runtime, params: Poll) -> Delegation:
     """Report that no sub-agent can be paused."""
-    del rt, rid, params
+    del rt, params
     return {"active": [], "paused": False}

@@ -6,7 +6,7 @@ from typing import Annotated, NotRequired, TypedDict
 from hermes_protocol.errors import BAD_ARGUMENT
 from tui_gateway import attachment
 from tui_gateway.params import Session, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Runtime
 
 
@@ -26,9 +26,8 @@ class Attached(TypedDict):
     remainder: NotRequired[str]
 
 
-def attach_image(rt: Runtime, rid: Rid, params: Named) -> Attached:
+def attach_image(rt: Runtime, params: Named) -> Attached:
     """Attach a picture to the next prompt."""
-    del rid
     session = rt.session(params.session_id)
     cwd = rt.live(session).cwd
     found = attachment.parse_drop(params.path, cwd) or (attachment.named(params.path, cwd), "")
@@ -51,9 +50,8 @@ class Bytes(Session, frozen=True):
     ext: Annotated[str, says("Its type, if the name has no suffix: png, jpg, gif, webp.")] = ""
 
 
-def attach_image_bytes(rt: Runtime, rid: Rid, params: Bytes) -> Attached:
+def attach_image_bytes(rt: Runtime, params: Bytes) -> Attached:
     """Attach a picture that the client sends to the next prompt."""
-    del rid
     session = rt.session(params.session_id)
     data = attachment.decoded(params.content_base64 or params.data)
     if not data:
@@ -75,9 +73,8 @@ class Detached(TypedDict):
     count: int
 
 
-def detach_image(rt: Runtime, rid: Rid, params: Named) -> Detached:
+def detach_image(rt: Runtime, params: Named) -> Detached:
     """Detach a picture; without a path, all of them."""
-    del rid
     session = rt.session(params.session_id)
     images = session.get("attached_images") or []
     remaining = [path for path in images if params.path and path != params.path]
@@ -102,9 +99,8 @@ class Reference(TypedDict):
     ref: str
 
 
-def attach_file(rt: Runtime, rid: Rid, params: File) -> Reference:
+def attach_file(rt: Runtime, params: File) -> Reference:
     """Make a file readable for the agent; the client puts `ref` into the prompt."""
-    del rid
     session = rt.session(params.session_id)
     if params.data_url:
         data = attachment.decoded(params.data_url)
@@ -128,9 +124,8 @@ class Collapsed(TypedDict):
     lines: int
 
 
-def collapse(rt: Runtime, rid: Rid, params: Text) -> Collapsed:
+def collapse(rt: Runtime, params: Text) -> Collapsed:
     """Store a long pasted text, and return a short placeholder for the composer."""
-    del rid
     if not params.text:
         raise RpcError(BAD_ARGUMENT, "The text is empty.")
     session = rt.session(params.session_id)
@@ -157,9 +152,8 @@ class Drop(TypedDict, total=False):
     count: int
 
 
-def detect_drop(rt: Runtime, rid: Rid, params: Dropped) -> Drop:
+def detect_drop(rt: Runtime, params: Dropped) -> Drop:
     """Detect whether a text names a file that was dropped on the terminal; attach a picture."""
-    del rid
     session = rt.session(params.session_id)
     found = attachment.parse_drop(params.text, rt.live(session).cwd)
     if found is None:

@@ -13,7 +13,7 @@ from hermes_state.values import Row
 from tui_gateway import attachment, prompts, surface
 from tui_gateway.params import Session, says
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Runtime, SessionState, at_rest
 
 _END_REASON = "background_done"
@@ -33,13 +33,12 @@ class Task(TypedDict):
     stored_session_id: str
 
 
-def submit(rt: Runtime, rid: Rid, params: Background) -> Task:
+def submit(rt: Runtime, params: Background) -> Task:
     """Run a prompt in a new conversation in the background; `background.complete` has its answer.
 
     Returns when the prompt is on disk. Its questions are asked in its own session, which
     `session.active_list` shows as waiting.
     """
-    del rid
     if not params.text.strip():
         raise RpcError(BAD_ARGUMENT, "The prompt is empty.")
     of_client = rt.live(rt.session(params.session_id))

@@ -18,7 +18,7 @@ from tui_gateway.command_context import CommandContext
 from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
-from tui_gateway.protocol import Result, Rid, RpcError
+from tui_gateway.protocol import Result, RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 from tui_gateway.skill_commands import usable
 
@@ -33,7 +33,7 @@ class Execute(Session, frozen=True):
     command: Annotated[str, says("The line, with or without the slash.")] = ""
 
 
-def execute(rt: Runtime, rid: Rid, params: Execute) -> CommandOutcome | None:
+def execute(rt: Runtime, params: Execute) -> CommandOutcome | None:
     """Run a slash command and return its output for the person."""
     line = params.command.strip()
     parsed = commands.parse(line if line.startswith("/") else f"/{line}")
@@ -42,7 +42,7 @@ def execute(rt: Runtime, rid: Rid, params: Execute) -> CommandOutcome | None:
     if _skill(rt, parsed.name) is not None:
         text = f"/{parsed.name} is a skill, whose text is a prompt."
         raise RpcError(USE_DISPATCH, text, fix="Call command.dispatch and submit its message.")
-    return _run(rt, rid, params.session_id, parsed)
+    return _run(rt, params.session_id, parsed)
 
 
 class Dispatch(Session, frozen=True):
@@ -52,18 +52,18 @@ class Dispatch(Session, frozen=True):
     arg: Annotated[str, says("Its argument.")] = ""
 
 
-def dispatch(rt: Runtime, rid: Rid, params: Dispatch) -> CommandOutcome | None:
+def dispatch(rt: Runtime, params: Dispatch) -> CommandOutcome | None:
     """Run a slash command by its name."""
     name = params.name.strip().lstrip("/").lower()
     if not name:
         raise RpcError(BAD_ARGUMENT, "Which command?", fix="/help lists them.")
-    return _run(rt, rid, params.session_id, Parsed(name, params.arg.strip()))
+    return _run(rt, params.session_id, Parsed(name, params.arg.strip()))
 
 
-def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> CommandOutcome | None:
+def _run(rt: Runtime, sid: str, parsed: Parsed) -> CommandOutcome | None:
     session = rt.session(sid)
     if parsed.name in OURS:
-        return _run_ours(rt, rid, sid, parsed)
+        return _run_ours(rt, sid, parsed)
     if (skill := _skill(rt, parsed.name)) is not None:
         message = skills.prompt(skill, parsed.argument)
         return CommandOutcome("skill", message=message, name=skill.name)
@@ -72,7 +72,7 @@ def _run(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> CommandOutcome | No
     if commands.find(parsed.name) is None and not is_plugin:
         raise _unknown(context, parsed)
     before = info.key_of(session)
-    output = _output(rt, rid, sid, context, parsed)
+    output = _output(rt, sid, context, parsed)
     if reason := _change(session, parsed, before):
         info.estimate(rt, session)
         info.notify_changed(rt, session, reason)
@@ -106,12 +106,12 @@ def _skill(rt: Runtime, name: str) -> Skill | None:
     return commands.skill_of(name, skills.load(rt.home), {*plugins.commands("rpc"), *OURS})
 
 
-def _output(rt: Runtime, rid: Rid, sid: str, context: CommandContext, parsed: Parsed) -> str:
+def _output(rt: Runtime, sid: str, context: CommandContext, parsed: Parsed) -> str:
     command = commands.find(parsed.name)
     name = command.name if command is not None else ""
     if name == "title":  # the store may not know the conversation yet, and gets it with its title
         request = Title(session_id=sid, title=parsed.argument or None)
-        return commands.title_text(title(rt, rid, request).get("title"))
+        return commands.title_text(title(rt, request).get("title"))
     if name != "compress":
         return commands.run(context, parsed)
     try:
@@ -121,12 +121,12 @@ def _output(rt: Runtime, rid: Rid, sid: str, context: CommandContext, parsed: Pa
         return STOPPED
 
 
-def _run_ours(rt: Runtime, rid: Rid, sid: str, parsed: Parsed) -> CommandOutcome | None:
+def _run_ours(rt: Runtime, sid: str, parsed: Parsed) -> CommandOutcome | None:
     if not parsed.argument:
         raise RpcError(BAD_ARGUMENT, "Write a text after the command.")
     if parsed.name == "queue":
         return CommandOutcome("send", message=parsed.argument, busy="queue")
-    settle = rt.defer_answer(rid)
+    settle = rt.defer_answer()
 
     def answer(result: Result | HermesError) -> None:
         if isinstance(result, Mapping):
@@ -161,9 +161,8 @@ class Resolved(TypedDict):
     category: str
 
 
-def resolve(rt: Runtime, rid: Rid, params: Resolve) -> Resolved:
+def resolve(rt: Runtime, params: Resolve) -> Resolved:
     """Resolve a command name or an alias."""
-    del rid
     rt.assembly()  # loads the plugins, which may have commands
     name = params.name.strip().lstrip("/").lower()
     for category, found in _categories(skills.load_all(rt.home)).items():
@@ -184,9 +183,9 @@ class Catalog(TypedDict):
     warning: str
 
 
-def catalog(rt: Runtime, rid: Rid, params: Nothing) -> Catalog:
+def catalog(rt: Runtime, params: Nothing) -> Catalog:
     """List the slash commands, for completion and help."""
-    del rid, params
+    del params
     rt.assembly()
     skill_set = skills.load_all(rt.home)
     categories = _categories(skill_set)
@@ -223,8 +222,7 @@ class Text(TypedDict):
     output: str
 
 
-def status(rt: Runtime, rid: Rid, params: Session) -> Text:
+def status(rt: Runtime, params: Session) -> Text:
     """Describe the state of the session in words."""
-    del rid
     context = CommandContext(rt, params.session_id, rt.session(params.session_id))
     return {"output": commands.run(context, Parsed("status", ""))}

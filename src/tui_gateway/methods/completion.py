@@ -14,7 +14,6 @@ from hermes_state.values import Filter
 from tui_gateway import folder
 from tui_gateway.methods.commands import COMMANDS
 from tui_gateway.params import Params, says
-from tui_gateway.protocol import Rid
 from tui_gateway.runtime import Runtime
 from tui_gateway.skill_commands import usable
 
@@ -36,9 +35,8 @@ class PathWord(Params, frozen=True):
     session_id: Annotated[str, says("The open session, for its folder.")] = ""
 
 
-def path(rt: Runtime, rid: Rid, params: PathWord) -> Items:
+def path(rt: Runtime, params: PathWord) -> Items:
     """Complete a word to files: by their path, or after an @ by any part of their name."""
-    del rid
     cwd = _folder(rt, params)
     if not params.word.startswith("@"):
         return Items(list(_by_path(params.word, cwd, "")))
@@ -130,9 +128,8 @@ class SlashText(Params, frozen=True):
     text: Annotated[str, says("The typed text.")] = ""
 
 
-def slash(rt: Runtime, rid: Rid, params: SlashText) -> Items:
+def slash(rt: Runtime, params: SlashText) -> Items:
     """Complete a line to commands; after /resume, to conversations."""
-    del rid
     rt.assembly()  # loads the plugins, which may have commands
     text = params.text
     if not text.startswith("/"):

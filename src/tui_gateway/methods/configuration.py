@@ -9,7 +9,7 @@ from hermes_core.secrets import MASK, masked
 from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_KEY
 from tui_gateway import folder
 from tui_gateway.params import Nothing, Params, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 _SECRET = "model.api_key"
@@ -41,9 +41,8 @@ class Value(TypedDict, total=False):
     mtime: float
 
 
-def get(rt: Runtime, rid: Rid, params: Get) -> Value:
+def get(rt: Runtime, params: Get) -> Value:
     """Read a setting."""
-    del rid
     key = params.key
     session = rt.sessions.get(params.session_id)
     if key == "full":
@@ -112,13 +111,13 @@ class Changed(TypedDict, total=False):
     scope: str
 
 
-def set_(rt: Runtime, rid: Rid, params: Set) -> Changed:
+def set_(rt: Runtime, params: Set) -> Changed:
     """Change a setting in config.toml, or for one session if the key belongs to one."""
     session = rt.sessions.get(params.session_id)
     if params.key == "model":
         return _set_model(rt, params, session)
     if params.key == "cwd":
-        return _set_folder(rt, rid, params, _needed(session))
+        return _set_folder(rt, params, _needed(session))
     if params.key == "verbose":
         return _set_progress(params, _needed(session))
     if params.key == "reasoning":
@@ -152,13 +151,13 @@ def _set_model(rt: Runtime, params: Set, session: LiveSession | None) -> Changed
     return {"key": "model", "value": used, "scope": scope}
 
 
-def _set_folder(rt: Runtime, rid: Rid, params: Set, session: LiveSession) -> Changed:
+def _set_folder(rt: Runtime, params: Set, session: LiveSession) -> Changed:
     # brings turns, which a client that only reads settings does not need
     with loading:
         from tui_gateway.methods.session import SetCwd, set_cwd  # noqa: PLC0415
 
     folder = str(params.value or "")
-    set_cwd(rt, rid, SetCwd(session_id=params.session_id, cwd=folder))
+    set_cwd(rt, SetCwd(session_id=params.session_id, cwd=folder))
     return {"key": params.key, "value": str(rt.live(session).cwd)}
 
 
@@ -210,9 +209,9 @@ class Sections(TypedDict):
     sections: list[dict[str, Any]]
 
 
-def show(rt: Runtime, rid: Rid, params: Nothing) -> Sections:
+def show(rt: Runtime, params: Nothing) -> Sections:
     """List every setting with its value and its meaning."""
-    del rid, params
+    del params
     sections: dict[str, list[dict[str, Any]]] = {}
     for option in config.options():
         row = {

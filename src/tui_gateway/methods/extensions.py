@@ -8,7 +8,7 @@ from hermes_cli.plugin_switch import Status
 from hermes_core.text import counted
 from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_METHOD
 from tui_gateway.params import Nothing, Params, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Runtime
 from tui_gateway.skill_commands import CATEGORY, by_category, usable
 
@@ -28,9 +28,8 @@ class Skills(TypedDict, total=False):
     info: dict[str, str]
 
 
-def manage_skills(rt: Runtime, rid: Rid, params: Manage) -> Skills:
+def manage_skills(rt: Runtime, params: Manage) -> Skills:
     """List or search the skills of the home, or show one."""
-    del rid
     rt.assembly()  # loads the plugins, whose commands hide skills of the same name
     found = usable(skills.load(rt.home))
     match params.action:
@@ -72,9 +71,9 @@ class Output(TypedDict):
     output: str
 
 
-def reload_skills(rt: Runtime, rid: Rid, params: Nothing) -> Output:
+def reload_skills(rt: Runtime, params: Nothing) -> Output:
     """Report the usable skills, and the errors of the others."""
-    del rid, params
+    del params
     skill_set = skills.load_all(rt.home)
     names = [f"  /{skill.name}" for skill in usable(skill_set.skills)]
     return {
@@ -103,9 +102,9 @@ class Plugins(TypedDict):
     bundled_count: int
 
 
-def list_plugins(rt: Runtime, rid: Rid, params: Nothing) -> Plugins:
+def list_plugins(rt: Runtime, params: Nothing) -> Plugins:
     """List every known plugin."""
-    del rid, params
+    del params
     rt.assembly()  # loads those that are enabled
     enabled = plugin_switch.enabled_in_file(rt.home)
     rows = [_plugin(status, enabled) for status in plugin_switch.statuses(rt.home)]
@@ -147,15 +146,15 @@ class Switched(TypedDict, total=False):
     plugin: Plugin
 
 
-def manage_plugins(rt: Runtime, rid: Rid, params: Switch) -> Switched:
+def manage_plugins(rt: Runtime, params: Switch) -> Switched:
     """List plugins, or enable or disable one in config.toml."""
     if params.action == "list":
-        return {**list_plugins(rt, rid, Nothing())}
+        return {**list_plugins(rt, Nothing())}
     rt.assembly()
     if params.enable:
         is_new = plugin_switch.enable(rt.home, rt.settings, params.name)
     else:
         is_new = plugin_switch.disable(rt.home, params.name)
-    rows = list_plugins(rt, rid, Nothing())["plugins"]
+    rows = list_plugins(rt, Nothing())["plugins"]
     plugin = next(row for row in rows if row["name"] == params.name)
     return {"ok": True, "unchanged": not is_new, "name": params.name, "plugin": plugin}

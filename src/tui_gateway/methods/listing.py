@@ -13,7 +13,7 @@ from hermes_state.ledger import sessions as session_ledger
 from hermes_state.values import Filter, Row
 from tui_gateway import info, view
 from tui_gateway.params import AnyId, Limit, Nothing, Params, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 _HIDDEN = ("tool",)
@@ -28,9 +28,8 @@ class List(Params, frozen=True):
     query: Annotated[str, says("A part of the title, the first words or the id.")] = ""
 
 
-def list_(rt: Runtime, rid: Rid, params: List) -> results.Rows:
+def list_(rt: Runtime, params: List) -> results.Rows:
     """List stored conversations, one row each; `pending` counts unanswered prompts."""
-    del rid
     rows = rt.db().read(
         listing.select,
         Filter(exclude_sources=_HIDDEN, search_query=params.query or None),
@@ -78,9 +77,9 @@ class Recent(TypedDict):
     source: str
 
 
-def most_recent(rt: Runtime, rid: Rid, params: Nothing) -> Recent:
+def most_recent(rt: Runtime, params: Nothing) -> Recent:
     """Return the last active conversation; never an error."""
-    del rid, params
+    del params
     try:
         rows = rt.db().read(listing.select, Filter(exclude_sources=_HIDDEN), limit=1)
     except HermesError:
@@ -102,9 +101,8 @@ class ActiveList(Params, frozen=True):
     current_session_id: Annotated[str, says("The open session that the client shows.")] = ""
 
 
-def active_list(rt: Runtime, rid: Rid, params: ActiveList) -> results.OpenRows:
+def active_list(rt: Runtime, params: ActiveList) -> results.OpenRows:
     """List the sessions that are open in this server."""
-    del rid
     found, current = list(rt.sessions.items()), params.current_session_id
     return results.OpenRows([_active(rt, sid, session, current) for sid, session in found])
 
@@ -133,9 +131,8 @@ class Search(Params, frozen=True):
     limit: Limit = 20
 
 
-def search(rt: Runtime, rid: Rid, params: Search) -> results.Hits:
+def search(rt: Runtime, params: Search) -> results.Hits:
     """Search messages; one row per conversation, the latest match first."""
-    del rid
     hits = rt.db().search_messages(params.query, limit=params.limit, once_per_conversation=True)
     return results.Hits([_hit(rt, hit) for hit in hits])
 
@@ -165,9 +162,8 @@ class Tree(Params, frozen=True):
     session_id: AnyId
 
 
-def tree(rt: Runtime, rid: Rid, params: Tree) -> results.TreeNodes:
+def tree(rt: Runtime, params: Tree) -> results.TreeNodes:
     """List every session related to this one by branches and compactions."""
-    del rid
     rows = rt.db().read(lineage.tree, _key(rt, params.session_id))
     return results.TreeNodes([results.TreeNode(**row) for row in rows])
 
@@ -184,9 +180,8 @@ class Deleted(TypedDict):
     deleted: str
 
 
-def delete(rt: Runtime, rid: Rid, params: Delete) -> Deleted:
+def delete(rt: Runtime, params: Delete) -> Deleted:
     """Delete a stored conversation with all its sessions; close it first if it is open."""
-    del rid
     if not params.session_id:
         raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
     store = rt.db()

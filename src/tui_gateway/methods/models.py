@@ -13,7 +13,7 @@ from hermes_protocol.errors import BUSY, SERVER_ERROR
 from hermes_protocol.results import ModelChoice, ModelOptions, ModelProvider
 from tui_gateway import agents, offer
 from tui_gateway.params import Nothing, Params, Session, says
-from tui_gateway.protocol import Rid, RpcError, outcome_of
+from tui_gateway.protocol import RpcError, outcome_of
 from tui_gateway.runtime import Runtime
 
 
@@ -23,9 +23,8 @@ class Ask(Params, frozen=True):
     session_id: Annotated[str, says("The open session, for its chosen model.")] = ""
 
 
-def options(rt: Runtime, rid: Rid, params: Ask) -> ModelOptions:
+def options(rt: Runtime, params: Ask) -> ModelOptions:
     """List the models found here, the one in use, and the reason."""
-    del rid
     used, error = _used(_registry(rt, params.session_id))
     settled = rt.assembly().registry()  # what it has is listed also while the session has another
     own, _ = _used(settled)
@@ -85,9 +84,9 @@ class Configured(TypedDict):
     provider_configured: bool
 
 
-def status(rt: Runtime, rid: Rid, params: Nothing) -> Configured:
+def status(rt: Runtime, params: Nothing) -> Configured:
     """Report whether there is a model."""
-    del rid, params
+    del params
     used, _ = _used(rt.assembly().registry())
     return {"provider_configured": used is not None}
 
@@ -103,9 +102,8 @@ class Checked(TypedDict):
     advice: str
 
 
-def check(rt: Runtime, rid: Rid, params: Ask) -> Checked:
+def check(rt: Runtime, params: Ask) -> Checked:
     """Report the model in use and the reason; without one, how to get one."""
-    del rid
     registry = _registry(rt, params.session_id)
     used, error = _used(registry)
     if used is None:
@@ -134,14 +132,14 @@ class Pull(Session, frozen=True):
     name: Annotated[str, says("The model; the default is the one that suits this machine.")] = ""
 
 
-def pull(rt: Runtime, rid: Rid, params: Pull) -> None:
+def pull(rt: Runtime, params: Pull) -> None:
     """Download the embedded model and use it; `model.progress` reports the progress.
 
     Returns `{name}` when it is ready. After a failure or a stop, the next call resumes the download.
     """
     sid, session = params.session_id, rt.session(params.session_id)
     rt.watch(session)
-    live, settle, stop = rt.live(session), rt.defer_answer(rid), threading.Event()
+    live, settle, stop = rt.live(session), rt.defer_answer(), threading.Event()
     with live.lock:
         if live.fetch is not None:
             raise RpcError(BUSY, "A model is being downloaded already.")
@@ -166,9 +164,8 @@ class Stopping(TypedDict):
     stopped: bool
 
 
-def stop_pull(rt: Runtime, rid: Rid, params: Session) -> Stopping:
+def stop_pull(rt: Runtime, params: Session) -> Stopping:
     """Stop a download; the next `model.pull` resumes it."""
-    del rid
     stop = rt.live(rt.session(params.session_id)).fetch
     if stop is not None:
         stop.set()

@@ -10,7 +10,7 @@ from hermes_state.ledger import lineage, sessions, titles
 from tui_gateway import agents, folder, info, stored_session, surface, view
 from tui_gateway.params import Cols, OpenId, Params, Session, says
 from tui_gateway.projection import projected
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import SOURCE, LiveSession, Runtime, SessionState, at_rest
 
 _PAGE = (
@@ -63,9 +63,8 @@ class Create(Params, frozen=True):
     render: Annotated[bool, says("Send replies also as text for a terminal (`rendered`).")] = False
 
 
-def create(rt: Runtime, rid: Rid, params: Create) -> Created:
+def create(rt: Runtime, params: Create) -> Created:
     """Open a new conversation. Nothing is stored before its first message or title."""
-    del rid
     if params.parent_session_id and rt.db().read(sessions.find, params.parent_session_id) is None:
         raise RpcError(NOT_STORED, "There is no conversation with the id in parent_session_id.")
     live = SessionState(
@@ -99,13 +98,12 @@ class Resume(Params, frozen=True):
     after: _AFTER = None
 
 
-def resume(rt: Runtime, rid: Rid, params: Resume) -> Opened:
+def resume(rt: Runtime, params: Resume) -> Opened:
     """Continue a stored conversation at its tip; its open turns resume.
 
     With `after`, `events.replayed` says whether exactly the missed events follow the response, which
     then has no messages. Otherwise the response is a whole snapshot, and `events` is its position.
     """
-    del rid
     if not params.session_id:
         raise RpcError(ID_MISSING, "Which conversation?", fix="Give session_id.")
     live = SessionState(
@@ -135,9 +133,8 @@ class Activate(Session, frozen=True):
     after: _AFTER = None
 
 
-def activate(rt: Runtime, rid: Rid, params: Activate) -> Opened:
+def activate(rt: Runtime, params: Activate) -> Opened:
     """Subscribe to a session that is open here, also one that another client opened."""
-    del rid
     return view.snapshot(rt, params.session_id, params.limit, params.after)
 
 
@@ -156,12 +153,11 @@ class Branched(TypedDict):
     parent: str
 
 
-def branch(rt: Runtime, rid: Rid, params: Branch) -> Branched:
+def branch(rt: Runtime, params: Branch) -> Branched:
     """Copy the ended turns of a conversation into a new one and open it; the original stays open.
 
     The running turn and queued prompts continue in the original only.
     """
-    del rid
     session, store = rt.session(params.session_id), rt.db()
     rt.check_room()
     parent = store.read(lineage.tip, info.key_of(session))
@@ -198,12 +194,11 @@ class Close(Params, frozen=True):
     session_id: OpenId = ""
 
 
-def close(rt: Runtime, rid: Rid, params: Close) -> Closed:
+def close(rt: Runtime, params: Close) -> Closed:
     """End a session: interrupt its turn, store everything, end the conversation.
 
     Queued prompts continue when it is resumed.
     """
-    del rid
     return {"closed": rt.close(params.session_id, "tui_close")}
 
 

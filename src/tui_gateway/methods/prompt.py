@@ -9,7 +9,7 @@ from hermes_state.ledger import turns as turn_ledger
 from tui_gateway import attachment, info, prompts, undo
 from tui_gateway import queue as queues
 from tui_gateway.params import Session, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 _MAX_CHARS = 4_000_000
@@ -37,7 +37,7 @@ class Submit(Session, frozen=True):
     ] = False
 
 
-def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
+def submit(rt: Runtime, params: Submit) -> dict[str, Any] | None:
     """Submit a prompt; returns when it is on disk.
 
     Returns `{status, turn_id}`: `streaming` if its turn begins now, `queued` if others come first. With
@@ -59,7 +59,7 @@ def submit(rt: Runtime, rid: Rid, params: Submit) -> dict[str, Any] | None:
         if (
             busy == "steer"
             and not images
-            and prompts.steer(rt, session, content, rt.defer_answer(rid), key)
+            and prompts.steer(rt, session, content, rt.defer_answer(), key)
         ):
             return None
         if replaced is not None:
@@ -108,9 +108,8 @@ def _check(text: str, images: list[str]) -> None:
         )
 
 
-def queue(rt: Runtime, rid: Rid, params: Session) -> Queue:
+def queue(rt: Runtime, params: Session) -> Queue:
     """List the queued prompts."""
-    del rid
     return Queue(queues.queued(rt, rt.live(rt.session(params.session_id))))
 
 
@@ -127,9 +126,8 @@ class Unqueued(TypedDict):
     images: NotRequired[list[str]]
 
 
-def unqueue(rt: Runtime, rid: Rid, params: Unqueue) -> Unqueued:
+def unqueue(rt: Runtime, params: Unqueue) -> Unqueued:
     """Cancel a queued prompt; it ends as interrupted."""
-    del rid
     prompt = prompts.cancel(rt, rt.session(params.session_id), params.turn_id)
     if prompt is None:
         raise RpcError(BUSY, "This prompt is not queued any more.")

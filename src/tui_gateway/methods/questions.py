@@ -8,7 +8,7 @@ from hermes_state.ledger import questions
 from hermes_state.values import Row
 from tui_gateway import view
 from tui_gateway.params import OpenId, Params, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import SOURCE, Runtime
 
 _YES = ("once", "session", "always")
@@ -31,9 +31,8 @@ class Resolved(TypedDict):
     resolved: int
 
 
-def approve(rt: Runtime, rid: Rid, params: Approve) -> Resolved:
+def approve(rt: Runtime, params: Approve) -> Resolved:
     """Allow or deny a call that waits for approval."""
-    del rid
     session = rt.session(params.session_id)
     waiting = [row for row in view.questions_of(rt, session) if row["kind"] == "approval"]
     if params.request_id:
@@ -64,9 +63,8 @@ class Settled(TypedDict):
     status: str
 
 
-def clarify(rt: Runtime, rid: Rid, params: Clarify) -> Settled:
+def clarify(rt: Runtime, params: Clarify) -> Settled:
     """Answer a question of the model."""
-    del rid
     try:
         row = rt.db().read(questions.fetch, params.request_id)
     except StoreError as error:

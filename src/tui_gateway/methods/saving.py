@@ -12,7 +12,6 @@ from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import sessions
 from tui_gateway import info
 from tui_gateway.params import Session
-from tui_gateway.protocol import Rid
 from tui_gateway.runtime import Runtime
 
 
@@ -22,9 +21,8 @@ class Saved(TypedDict):
     file: str
 
 
-def save(rt: Runtime, rid: Rid, params: Session) -> Saved:
+def save(rt: Runtime, params: Session) -> Saved:
     """Write the whole conversation into a private JSON file in the home."""
-    del rid
     key = info.key_of(rt.session(params.session_id))
     row = rt.db().read(sessions.find, key)
     messages = rt.db().read(message_ledger.originals, key)

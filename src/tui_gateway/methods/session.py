@@ -21,7 +21,7 @@ from tui_gateway import agents, attachment, folder, info, prompts, shell, stored
 from tui_gateway import undo as undo_turns
 from tui_gateway.params import AnyId, Cols, Params, Session, says
 from tui_gateway.projection import projected
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
 _FEWEST = 4
@@ -44,9 +44,8 @@ class Titled(TypedDict, total=False):
     pending: bool
 
 
-def title(rt: Runtime, rid: Rid, params: Title) -> Titled:
+def title(rt: Runtime, params: Title) -> Titled:
     """Show or set the title. A conversation without messages is stored with its title."""
-    del rid
     session = rt.sessions.get(params.session_id)
     if session is None:
         return _title_stored(rt, params)
@@ -112,12 +111,11 @@ class Stopped(TypedDict):
     status: str
 
 
-def interrupt(rt: Runtime, rid: Rid, params: Session) -> Stopped:
+def interrupt(rt: Runtime, params: Session) -> Stopped:
     """Interrupt the running turn and the shell commands of the client at once.
 
     Queued prompts and open questions are canceled.
     """
-    del rid
     shell.interrupt(rt.transport)
     prompts.interrupt(rt, rt.session(params.session_id), cancels_queue=True)
     return {"status": "interrupted"}
@@ -129,7 +127,7 @@ class Steer(Session, frozen=True):
     text: Annotated[str, says("The text that the model reads after its next tool call.")] = ""
 
 
-def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
+def steer(rt: Runtime, params: Steer) -> dict[str, Any] | None:
     """Send a message to the running turn; returns when it is on disk.
 
     Returns `{status, text, turn_id}`: `steered` if the turn accepted it; `queued` if the turn ended
@@ -139,7 +137,7 @@ def steer(rt: Runtime, rid: Rid, params: Steer) -> dict[str, Any] | None:
         raise RpcError(BAD_ARGUMENT, "The message is empty.")
     session = rt.session(params.session_id)
     text = attachment.with_pasted(rt.home, params.text)
-    if not prompts.steer(rt, session, text, rt.defer_answer(rid)):
+    if not prompts.steer(rt, session, text, rt.defer_answer()):
         raise RpcError(
             NOTHING_RUNS, "There is no running turn to steer.", fix="Send it as a prompt."
         )
@@ -152,9 +150,8 @@ class Undone(TypedDict):
     removed: int
 
 
-def undo(rt: Runtime, rid: Rid, params: Session) -> Undone:
+def undo(rt: Runtime, params: Session) -> Undone:
     """Undo the last exchange; the store keeps it, outside of the conversation."""
-    del rid
     return {"removed": undo_turns.undo_last(rt, rt.session(params.session_id))}
 
 
@@ -190,9 +187,8 @@ class Compressed(WireStruct, frozen=True):
     messages: list[Message]
 
 
-def compress(rt: Runtime, rid: Rid, params: Compress) -> Compressed:
+def compress(rt: Runtime, params: Compress) -> Compressed:
     """Compact the conversation now; the originals stay readable and it can be undone."""
-    del rid
     sid, session = params.session_id, rt.session(params.session_id)
     agents.wait(rt, sid, session)
     with prompts.compacting(rt, session) as stop:
@@ -256,9 +252,8 @@ class History(Params, frozen=True):
     before: Annotated[int | None, says("Only messages before the one with this `id`.")] = None
 
 
-def history(rt: Runtime, rid: Rid, params: History) -> results.History:
+def history(rt: Runtime, params: History) -> results.History:
     """List messages: all, or page by page from the end; also of a conversation that is not open."""
-    del rid
     store = rt.db()
     session = rt.sessions.get(params.session_id)
     key = info.key_of(session) if session is not None else view.stored(store, params.session_id)
@@ -274,9 +269,8 @@ def history(rt: Runtime, rid: Rid, params: History) -> results.History:
     return results.History(count, projected(found))
 
 
-def usage(rt: Runtime, rid: Rid, params: Session) -> Usage:
+def usage(rt: Runtime, params: Session) -> Usage:
     """Report tokens, calls and cost of the conversation, and the use of the window."""
-    del rid
     return info.usage(rt, rt.session(params.session_id))
 
 
@@ -291,9 +285,8 @@ class Breakdown(TypedDict):
     model: str
 
 
-def context_breakdown(rt: Runtime, rid: Rid, params: Session) -> Breakdown:
+def context_breakdown(rt: Runtime, params: Session) -> Breakdown:
     """Estimate how much of the window the system prompt, the tools and the messages take."""
-    del rid
     session = rt.session(params.session_id)
     agents.wait(rt, params.session_id, session)
     agent = session.get("agent")
@@ -317,9 +310,8 @@ class SetCwd(Session, frozen=True):
     cwd: Annotated[str, says("The folder.")] = ""
 
 
-def set_cwd(rt: Runtime, rid: Rid, params: SetCwd) -> Info:
+def set_cwd(rt: Runtime, params: SetCwd) -> Info:
     """Change the working folder; the result is the `session.info` that all clients get."""
-    del rid
     session = rt.session(params.session_id)
     if not params.cwd:
         raise RpcError(FOLDER_MISSING, "Which folder?", fix="Give cwd.")
@@ -346,8 +338,7 @@ class Resized(TypedDict):
     cols: int
 
 
-def resize(rt: Runtime, rid: Rid, params: Resize) -> Resized:
+def resize(rt: Runtime, params: Resize) -> Resized:
     """Set the width of the client's terminal."""
-    del rid
     rt.session(params.session_id)["cols"] = params.cols
     return {"cols": params.cols}

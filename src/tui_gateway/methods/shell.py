@@ -6,7 +6,7 @@ from typing import Annotated, TypedDict
 from hermes_protocol.errors import BAD_ARGUMENT
 from tui_gateway import folder, shell
 from tui_gateway.params import Params, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Runtime
 
 _MAX_TIMEOUT_S = 3600.0
@@ -31,9 +31,8 @@ class ShellResult(TypedDict):
     code: int
 
 
-def execute(rt: Runtime, rid: Rid, params: ShellParams) -> ShellResult:
+def execute(rt: Runtime, params: ShellParams) -> ShellResult:
     """Run a shell command of the person, without approval; `session.interrupt` stops it."""
-    del rid
     if not params.command.strip() or "\0" in params.command:
         raise RpcError(BAD_ARGUMENT, "The command is empty or not valid.")
     cwd = _folder(rt, params.session_id)

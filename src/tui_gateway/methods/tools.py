@@ -7,7 +7,7 @@ from hermes_core.errors import ToolError
 from hermes_protocol.errors import BAD_ARGUMENT
 from tui_gateway import agents
 from tui_gateway.params import Params, Session, says
-from tui_gateway.protocol import Rid, RpcError
+from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Runtime
 
 
@@ -23,9 +23,9 @@ class Tools(TypedDict):
     toolsets: list[dict[str, Any]]
 
 
-def list_tools(rt: Runtime, rid: Rid, params: Ask) -> Tools:
+def list_tools(rt: Runtime, params: Ask) -> Tools:
     """List the tools in each request, and those that the model can request."""
-    del rid, params
+    del params
     toolbox = rt.assembly().toolbox
     core = [{"name": spec.name, "description": spec.description} for spec in toolbox.core]
     further = {
@@ -47,9 +47,8 @@ class Processes(TypedDict):
     processes: list[dict[str, Any]]
 
 
-def list_processes(rt: Runtime, rid: Rid, params: Session) -> Processes:
+def list_processes(rt: Runtime, params: Session) -> Processes:
     """List the background processes of a session's conversation."""
-    del rid
     agent = _agent(rt, params.session_id)
     return {
         "processes": [
@@ -77,9 +76,8 @@ class Killed(TypedDict):
     killed: int
 
 
-def kill_process(rt: Runtime, rid: Rid, params: Kill) -> Killed:
+def kill_process(rt: Runtime, params: Kill) -> Killed:
     """End a background process and its children."""
-    del rid
     agent = _agent(rt, params.session_id)
     try:
         process = agent.tool_context.processes.get(agent.conversation_id, params.process_id)
@@ -90,9 +88,8 @@ def kill_process(rt: Runtime, rid: Rid, params: Kill) -> Killed:
     return {"killed": int(was_running)}
 
 
-def stop_processes(rt: Runtime, rid: Rid, params: Ask) -> Killed:
+def stop_processes(rt: Runtime, params: Ask) -> Killed:
     """End every background process of a session's conversation; without a session, of all open ones."""
-    del rid
     ready = [sid for sid, session in list(rt.sessions.items()) if session.get("agent") is not None]
     sids = [params.session_id] if params.session_id else ready
     running = [
