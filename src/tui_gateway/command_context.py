@@ -1,6 +1,6 @@
 """The context: an open session as slash commands see it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -18,6 +18,10 @@ from tui_gateway.runtime import LiveSession, Runtime, SessionState, at_rest
 
 class CommandContext:
     """The context of a command: it acts on one session, and remembers what the client has to do."""
+
+    background_sessions: Collection[str] = ()
+    permissions = None
+    """The person at the machine may see everything."""
 
     def __init__(self, rt: Runtime, sid: str, session: LiveSession) -> None:
         agents.wait(rt, sid, session)
@@ -43,14 +47,6 @@ class CommandContext:
     @property
     def conversation(self) -> Agent:
         return self.agent
-
-    @property
-    def background_sessions(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def permissions(self) -> None:
-        """None: the person at the machine may see everything."""
 
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,6 +29,12 @@ _AGAIN = "Press Ctrl-C once more to quit, or Ctrl-D."
 
 class Repl:
     """Chats at a terminal; also the context of its slash commands."""
+
+    is_running = False
+    """Lines are only read between turns."""
+    background_sessions: Collection[str] = ()
+    permissions = None
+    """A user of this machine may see everything."""
 
     def __init__(self, resources: ChatResources) -> None:
         self._resources = resources
@@ -57,21 +63,8 @@ class Repl:
         return self._surface.agent
 
     @property
-    def is_running(self) -> bool:
-        """Lines are only read between turns."""
-        return False
-
-    @property
     def stop(self) -> Stop:
         return self._main_loop.stop
-
-    @property
-    def background_sessions(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def permissions(self) -> None:
-        """Return None: a user of this machine may see everything."""
 
     @property
     def plugins(self) -> Mapping[str, commands.PluginCommand]:
