@@ -116,17 +116,17 @@ def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
 def test_what_a_dead_process_left_open_is_closed_as_on_every_surface(
     world: World, home: Home
 ) -> None:
-    told = listening(home)
+    path = listening(home)
     world.model.add("Noted.")
     process = world.start()
     opened = process.call("session.create")
     process.say(opened["session_id"], "My cat is called Tom.")
     process.kill()
-    assert not told.exists()
+    assert not path.exists()
     world.start()
-    eventually(lambda: told.exists() and len(heard(told)) == 4)
+    eventually(lambda: path.exists() and len(heard(path)) == 4)
     key = opened["stored_session_id"]
-    assert heard(told) == [
+    assert heard(path) == [
         ["lost", {"session_id": key, "platform": "tui"}],
         ["learn", {"texts": ["My cat is called Tom.", "Noted."]}],
         ["end", {"session_id": key, "interrupted": True}],
@@ -138,19 +138,19 @@ def test_what_a_dead_process_left_open_is_closed_as_on_every_surface(
 def test_a_conversation_that_no_agent_could_be_made_for_is_closed_as_all_others(
     world: World, home: Home
 ) -> None:
-    told = listening(home)
+    path = listening(home)
     world.model.add("Noted.")
     process = world.start()
     opened = process.call("session.create")
     process.say(opened["session_id"], "My cat is called Tom.")
     process.call("session.close", session_id=opened["session_id"])
-    before, key = heard(told), opened["stored_session_id"]
+    before, key = heard(path), opened["stored_session_id"]
     assert [hook for hook, _ in before] == ["learn", "end", "finalize"]
     without_model = world.start(OPENAI_BASE_URL="", OPENAI_API_KEY="", HERMES_MODEL="")
     resumed = without_model.call("session.resume", session_id=key)
     without_model.event("session.info", lazy=True)
     without_model.call("session.close", session_id=resumed["session_id"])
-    assert heard(told) == [*before, *before]
+    assert heard(path) == [*before, *before]
 
 
 @pytest.mark.parametrize(
@@ -159,20 +159,20 @@ def test_a_conversation_that_no_agent_could_be_made_for_is_closed_as_all_others(
 def test_a_plugin_that_fails_or_hangs_at_what_was_left_does_not_keep_the_server(
     world: World, home: Home, trouble: str
 ) -> None:
-    told = listening(home, trouble)
+    path = listening(home, trouble)
     process = world.start()
-    left: list[str] = []
+    keys: list[str] = []
     for _ in range(2):
         world.model.add("Noted.")
         opened = process.call("session.create")
         process.say(opened["session_id"], "hello")
-        left.append(opened["stored_session_id"])
+        keys.append(opened["stored_session_id"])
     process.kill()
     again = world.start()
-    eventually(lambda: told.exists() and "end" in [hook for hook, _ in heard(told)])
-    assert [world.row(key)["end_reason"] for key in left] == ["tui_orphan"] * 2
+    eventually(lambda: path.exists() and "end" in [hook for hook, _ in heard(path)])
+    assert [world.row(key)["end_reason"] for key in keys] == ["tui_orphan"] * 2
     world.model.add("Here I am.")
-    resumed = again.call("session.resume", session_id=left[0])
+    resumed = again.call("session.resume", session_id=keys[0])
     assert again.say(resumed["session_id"])["text"] == "Here I am."
 
 
