@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_agent import lease, recovery
+from hermes_agent.agent import Agent
 from hermes_agent.delegation import SubAgents
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing import validity
@@ -56,9 +57,15 @@ def crashed(
     return turn_id
 
 
+def resume(agent: Agent) -> None:
+    """Run the unfinished turns of an agent's conversation."""
+    for row in recovery.unfinished(agent.store, agent.conversation_id):
+        agent.run_turn(row["id"])
+
+
 def resumed(make_chat: MakeChat, script: Any, tool: Counting, session_id: str = "s") -> Chat:
     chat = make_chat(script, [tool.tool()], session_id=session_id)
-    recovery.resume(chat.agent)
+    resume(chat.agent)
     return chat
 
 
@@ -255,7 +262,7 @@ def test_two_turns_of_one_conversation_do_not_run_at_once(make_chat: MakeChat) -
         chat.say("two")
     quiet.release()
     thread.join(TIMEOUT_S)
-    recovery.resume(chat.agent)
+    resume(chat.agent)
     assert [content for _, content in chat.transcript()] == ["one", "first", "two", "second"]
 
 

@@ -13,7 +13,7 @@ from hermes_agent import recovery
 from hermes_agent.agent import Agent
 from hermes_core.errors import ConversationBusyError, LeaseLostError
 from hermes_state import SessionDB
-from hermes_state.ledger import lineage
+from hermes_state.ledger import lineage, sessions
 from hermes_state.ledger import turns as ledger
 from tests.agent.kills import script
 from tests.support.worker import Order, describe, reporter, run_threads, serve, trapped_store
@@ -26,7 +26,7 @@ def live(order: Order, pipe: int) -> None:
     report = reporter(pipe)
     database = Path(order.database)
     with trapped_store(order, report) as (store, reach):
-        recovery.recover(store, lambda session_id: script.agent(store, database, session_id, reach))
+        _recover(store, lambda session_id: script.agent(store, database, session_id, reach))
 
         def run(number: int, name: str) -> None:
             try:
@@ -37,6 +37,21 @@ def live(order: Order, pipe: int) -> None:
 
         run_threads(order.threads, run)
     report("done")
+
+
+def _recover(store: SessionDB, agent_for: Callable[[str], Agent]) -> None:
+    """Run every unfinished turn but those of sub-agents, which their parents find again."""
+    for row in recovery.unfinished(store):
+        session = store.read(sessions.find, row["session_id"])
+        if session is None or session["relation"] == "delegate":
+            continue
+        agent = agent_for(row["session_id"])
+        try:
+            agent.run_turn(row["id"])
+        except ConversationBusyError:
+            continue  # somebody was faster
+        finally:
+            agent.close()
 
 
 def _conversation(
