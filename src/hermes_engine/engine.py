@@ -31,6 +31,7 @@ from hermes_engine.events import (
     Gap,
     Subscriber,
     TurnCancelled,
+    TurnLeft,
     TurnQueued,
 )
 from hermes_engine.inputs import Input
@@ -90,8 +91,9 @@ class Engine:
         )
         self._dispatcher: threading.Thread | None = None
         self._refresh_due = 0.0
-        self._open_turns: dict[str, str] = {}
-        """The turns of our surfaces that were open at the last poll or came since, with the surface."""
+        self._open_turns: dict[str, tuple[str, str]] = {}
+        """The turns of our surfaces that were open at the last poll or came since, each with its
+        surface and its conversation."""
         self._ended_here: set[str] = set()
         """Turns that ended here since then."""
 
@@ -188,7 +190,7 @@ class Engine:
         """Note a new turn, tell those who follow its conversation, and look for turns."""
         self._runner.accepted(accepted)
         with self._lock:
-            self._open_turns[accepted.turn_id] = surface
+            self._open_turns[accepted.turn_id] = (surface, accepted.conversation_id)
         self.publish(accepted.conversation_id, accepted.turn_id, TurnQueued())
         self._news.set()
 
@@ -500,14 +502,18 @@ class Engine:
             before, self._open_turns = self._open_turns, {}
         found = self.store.read(lambda tx: turns.open_of(tx, surfaces))
         with self._lock:
-            self._open_turns |= {row["id"]: row["surface"] for row in found}
+            self._open_turns |= {
+                row["id"]: (row["surface"], row["conversation_id"]) for row in found
+            }
             missing = before.keys() - self._open_turns.keys() - self._ended_here
             self._ended_here &= self._open_turns.keys()
         self._runner.forget_all_but(self._open_turns)
         for turn_id in missing:
             # A turn is noted in _ended_here before it leaves the work.
             if self.work.find(turn_id) is None and turn_id not in self._ended_here:
-                self._surfaces[before[turn_id]].turn_ended_elsewhere(turn_id)
+                surface, conversation_id = before[turn_id]
+                self._surfaces[surface].turn_ended_elsewhere(turn_id)
+                self.publish(conversation_id, turn_id, TurnLeft())
 
     def _look(self) -> None:
         """Start every turn that may run now."""

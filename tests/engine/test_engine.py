@@ -10,7 +10,7 @@ from hermes_agent.testing.scripted import Quiet, call, say
 from hermes_agent.testing.scripted import silence as falls_silent
 from hermes_agent.turn.events import TextDelta, TurnEnded
 from hermes_core.errors import UsageError
-from hermes_engine.events import Gap, TurnCancelled, TurnQueued, TurnStarted
+from hermes_engine.events import Gap, TurnCancelled, TurnLeft, TurnQueued, TurnStarted
 from hermes_engine.inputs import Input
 from hermes_engine.surface import NotReadyError, Running, TurnPlan
 from hermes_state.ledger import questions, turns
@@ -236,6 +236,18 @@ def test_nothing_begins_in_a_paused_conversation(make_world: MakeWorld) -> None:
         ]
     world.model.add("at last")
     assert world.wait_for(held) == ["answered"]
+
+
+def test_who_follows_a_turn_hears_that_another_process_has_ended_it(make_world: MakeWorld) -> None:
+    world = make_world([], starts=False)
+    accepted = world.accept("hello")
+    entries = world.follow(accepted.conversation_id)
+    world.store.write(turns.cancel, accepted.turn_id, "answered elsewhere")
+    world.engine.start()
+    assert world.wait_for(accepted) == [""]
+    world.engine.close()
+    ends = [(entry.turn_id, type(entry.event)) for entry in entries]
+    assert ends == [(accepted.turn_id, TurnLeft)]
 
 
 def test_a_drain_suspends_what_does_not_end_and_a_start_goes_on(make_world: MakeWorld) -> None:

@@ -521,10 +521,11 @@ def count_open(tx: Tx, surface: str) -> int:
 
 
 def open_of(tx: Tx, surfaces: Collection[str]) -> list[Row]:
-    """Return the ids and surfaces of the open turns that came from some surfaces."""
+    """Return the ids, surfaces and conversations of the open turns that came from some surfaces."""
     return tx.rows(
-        "SELECT id, surface FROM turns WHERE state IN ('accepted', 'running')"
-        f" AND {tx.among('surface')}",
+        "SELECT turns.id, surface, conversation_id FROM turns"
+        " JOIN sessions ON sessions.id = turns.session_id"
+        f" WHERE turns.state IN ('accepted', 'running') AND {tx.among('surface')}",
         tx.many(surfaces),
     )
 
