@@ -19,7 +19,11 @@ class Key(NamedTuple):
 
 KEYS: tuple[Key, ...] = (
     Key(
-        "stop", "ctrl+c", "stop_or_leave", "Interrupt the turn; press twice to quit", "Conversation"
+        "stop",
+        "ctrl+c",
+        "stop_or_leave",
+        "Clear the text; else interrupt the turn; press twice to quit",
+        "Conversation",
     ),
     Key("new", "ctrl+n", "app.new", "Start a new conversation", "Conversation"),
     Key("open", "f3,ctrl+o", "app.pick", "History: open another conversation", "Conversation"),
@@ -59,6 +63,7 @@ FIXED: tuple[tuple[str, str, str], ...] = (
     ("Writing", "up, down", "Input history"),
     ("Writing", "tab", "Complete / and @"),
     ("Writing", "escape", "Close the list; back to the text field"),
+    ("Conversation", "escape", "Interrupt the turn"),
     ("Writing", "shift+tab", "To the transcript (Enter opens, copies)"),
     ("Writing", "?", "Keyboard shortcuts, when nothing is typed"),
     ("Conversation", "ctrl+d", "Quit, when nothing is typed"),

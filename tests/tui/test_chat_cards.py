@@ -190,11 +190,15 @@ async def test_words_outlive_the_card_they_were_typed_at(ui: Interface) -> None:
     await ui.until(lambda: answers(ui) == ["mv!"])
 
 
-async def test_words_at_a_card_are_kept_by_ctrl_c(ui: Interface) -> None:
+async def test_words_at_a_card_are_cleared_by_ctrl_c_and_stay_in_the_history(ui: Interface) -> None:
     await ui.send("danger")
     await ui.until(lambda: (card := ui.app.chat.cards.current) and card.is_armed)
     await ui.press(*"mv", "ctrl+c")
+    await ui.until(lambda: ui.composer.text == "")
+    assert ui.app.chat.cards.current is not None and not answers(ui)
+    await ui.press("ctrl+c")
     await ui.until(lambda: ui.state == "ready" and ui.app.chat.cards.current is None)
+    await ui.press("up")
     assert ui.composer.text == "mv"
 
 

@@ -303,7 +303,7 @@ async def test_a_message_that_is_taken_back_brings_its_pictures(ui: Interface) -
     await ui.press("alt+up")
     await ui.until(lambda: ui.composer.text == "what is this?")
     assert ui.app.chat.composer_area.images == ["/tmp/cat.png"]
-    await ui.press("ctrl+c")
+    await ui.press("escape")
     await ui.until(lambda: ui.state == "ready")
 
 
@@ -325,6 +325,31 @@ async def test_all_that_waited_is_given_back_in_its_order(ui: Interface) -> None
     await ui.until(lambda: all(p.turn_id for p in ui.app.chat.turn_view.prompts.queued))
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.composer.text == "one\ntwo\nthree")
+
+
+async def test_ctrl_c_clears_the_text_first_and_the_history_keeps_it(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    ui.type("a draft")
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.composer.text == "")
+    assert ui.state == "working" and not ui.requests("session.interrupt")
+    await ui.press("ctrl+c")
+    await ui.until(lambda: ui.state == "ready")
+    await ui.press("up")
+    assert ui.composer.text == "a draft"
+
+
+async def test_escape_interrupts_and_keeps_the_text(ui: Interface) -> None:
+    await ui.send("slow")
+    await ui.until(lambda: ui.state == "working" and ui.replies)
+    assert "Esc interrupts" in ui.picture()
+    ui.type("a draft")
+    await ui.press("escape")
+    await ui.until(lambda: ui.state == "ready" and "Stopped." in ui.notes)
+    assert ui.composer.text == "a draft"
+    await ui.press("escape")
+    assert ui.app.return_code is None
 
 
 async def test_another_path_is_text(ui: Interface) -> None:

@@ -240,7 +240,7 @@ class ChatScreen(Screen[None]):
     def action_close(self) -> None:
         """Close the conversation, unless a turn would be stopped by that."""
         if self.tabs.current.conversation.is_running:
-            self.notify("A turn is running. Ctrl+C stops it.", severity="warning")
+            self.notify("A turn is running. Esc interrupts it.", severity="warning")
         else:
             self.switch(self.tabs.close(self.tabs.current))
 
@@ -355,7 +355,9 @@ class ChatScreen(Screen[None]):
     # -- keys --------------------------------------------------------------------------------
 
     def action_stop_or_leave(self) -> None:
-        """Interrupt the turn; a second press soon after it quits."""
+        """Clear the text, else interrupt the turn; a second press soon after that quits."""
+        if self.composer.clear():
+            return
         if self._is_second_press:
             app_of(self).run_worker(app_of(self).run_action("app.leave"))
             return
@@ -460,7 +462,11 @@ class ChatScreen(Screen[None]):
         self.refresh(layout=True)
 
     def key_escape(self) -> None:
-        self.composer.focus()
+        """Go back to the text field, or interrupt the turn from there."""
+        if self.composer.has_focus:
+            self._stop_if_any()
+        else:
+            self.composer.focus()
 
     def prepare(self, event: events.Event) -> None:
         """Move the focus to the composer when a person starts to type or to paste."""

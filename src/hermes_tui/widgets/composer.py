@@ -120,6 +120,14 @@ class Composer(TextArea):
         self._pastes = {name: text for name, text in self._pastes.items() if name in self._aside}
         self.load_text("")
 
+    def clear(self) -> bool:
+        """Remove the text, which the history keeps; return whether there was any."""
+        if not self.text.strip():
+            return False
+        self._history.add(self.expanded(), self.text)
+        self.empty()
+        return True
+
     def expanded(self) -> str:
         """Return the typed text, with every attachment in full."""
         return self._expanded(self.text)

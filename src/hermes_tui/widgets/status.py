@@ -20,9 +20,12 @@ _STATES = {
 }
 _NO_SANDBOX = {"host": "no sandbox", "none": "no sandbox, every command asks"}
 _HINT = "F1 help"
+_STOP_HINT = "Esc interrupts"
 _MAX_MODEL = 26
 _FULL = 80.0
 _MIN_WORDS = 24
+_MIN_STOP_HINT = 60
+"""Columns from which on a running turn says how it is interrupted."""
 
 
 class StatusLine(Static):
@@ -58,7 +61,8 @@ def line(conversation: Conversation, columns: int, now: float, hint: str = "") -
         word += f" {now - conversation.began_at:.0f}s"
     activity = f"{mark} {word}"
     facts = _facts(conversation)
-    right = hint or _HINT
+    is_running = conversation.state in ("working", "waiting") and columns >= _MIN_STOP_HINT
+    right = hint or (_STOP_HINT if is_running else _HINT)
     while (
         facts
         and width(activity) + sum(width(fact) + 3 for fact, _ in facts) + width(right) + 2 > columns

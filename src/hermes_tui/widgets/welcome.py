@@ -59,7 +59,7 @@ def _tips() -> list[Content]:
         ("@", "name a file"),
         (_key("model"), "Switch model"),
         (_key("help"), "Keyboard shortcuts"),
-        (_key("stop"), "interrupt; press twice to quit"),
+        ("Esc", f"interrupt; {_key('stop')} twice: quit"),
     ]
     cells = [
         Content.assemble((fit(key, 8), "bold $text-accent"), (fit(does, _COLUMN - 8), "dim"))
