@@ -41,7 +41,7 @@ from tests.agent.conftest import Chat, MakeChat
 GET = """
 import sys, urllib.request, urllib.error
 try:
-    print(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())
+    print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())
 except urllib.error.HTTPError as error:
     print(error.code, error.read().decode())
 """
@@ -445,6 +445,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @needs_bwrap
+@pytest.mark.e2e
 def test_a_package_is_installed_and_its_tests_run_after_one_question(
     make_chat: MakeChat, store: SessionDB, index: str
 ) -> None:

@@ -18,6 +18,7 @@ from hermes_agent.sandbox.bubblewrap import Bubblewrap
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.container import Container
 from hermes_agent.sandbox.sandboxes import Host, Job, Network, Sandbox, Unavailable
+from hermes_agent.sandbox.seatbelt import Seatbelt
 from hermes_agent.tools.execute_code import TOOL as CODE
 from hermes_agent.tools.process import TOOL as PROCESS
 from hermes_agent.tools.read_file import TOOL as READ
@@ -279,6 +280,25 @@ def test_in_bubblewrap_protected_files_cannot_be_changed_or_replaced(
     permit = Access(writes=(str(work / "AGENTS.md"),))
     assert run(box, "echo mine > AGENTS.md", permit)[1] == 0
     assert (work / "AGENTS.md").read_text() == "mine\n"
+
+
+@needs_bwrap
+def test_a_protected_file_that_a_command_makes_is_noted(box: Bubblewrap, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "CLAUDE.md").write_text("ours")
+    command = ["/bin/sh", "-c", "echo x > AGENTS.md; echo x > CLAUDE.md; mkdir .vscode; touch a"]
+    job = Job(command, work, work, tmp_path / "hermes")
+    child = box.spawn(Permit._for_tests(Access(writes=(str(work / ".vscode"),))), job)
+    output_of(child)
+    (note,) = child.notes
+    assert note.startswith(f"this made {work}/AGENTS.md, which other programs run or follow")
+
+
+@needs_bwrap
+def test_code_is_told_what_it_made_too(make_desk: MakeDesk, box: Bubblewrap) -> None:
+    code = "import base64; open(base64.b64decode('QUdFTlRTLm1k').decode(), 'w')"
+    assert "/AGENTS.md, which other programs" in make_desk(box).text(CODE, code=code)
 
 
 @needs_bwrap
@@ -627,6 +647,7 @@ def test_a_container_has_the_workspace_and_little_else(run: Run, engine: Path) -
     box = container(engine)
     assert isinstance(box, Container)
     work = engine.parent.parent / "work"
+    (work / "AGENTS.md").touch()
     assert run(box, "pwd; exit 3") == (f"{work}\n", 3)
     told = (engine.parent / "calls").read_text()
     assert f"--volume {work}:{work}" in told
@@ -634,10 +655,35 @@ def test_a_container_has_the_workspace_and_little_else(run: Run, engine: Path) -
     assert "--network none" in told
     assert f"--user {os.getuid()}:{os.getgid()}" in told
     assert "HERMES" not in told
+    assert f"--volume {work}/AGENTS.md:{work}/AGENTS.md:ro" in told
+    assert ".vscode" not in told
     assert "network off" in box.describe()
     assert box.real(Path("/tmp/a"), work) == box.private / "a"
     assert box.python == "python3"
     box.close()
+
+
+def test_the_rules_of_seatbelt_hide_the_home_and_protect_files(tmp_path: Path) -> None:
+    work, home, key = tmp_path / "work", tmp_path / "hermes", tmp_path / "key"
+    job = Job(["true"], work, work, home)
+    access = Access(reads=(str(key),), writes=(f"{work}/AGENTS.md",))
+    box = Seatbelt(Network())
+    rules = box.wrapped(job, access, [])[2].splitlines()
+    box.close()
+
+    def last(verb: str, path: Path) -> str:
+        """Return what the last rule about a path says; in Seatbelt the last one decides."""
+        quoted = f'(subpath "{path}")'
+        fitting = [rule for rule in rules if verb in rule and rule.endswith(f"{quoted})")]
+        return fitting[-1].split()[0].strip("(") if fitting else ""
+
+    assert "(deny network*)" in rules
+    assert last("file-write*", work) == "allow"
+    assert last("file-write*", work / ".git" / "hooks") == "deny"
+    assert last("file-write*", work / "AGENTS.md") == "allow"  # it was asked about
+    assert last("file-read*", home) == "deny"
+    assert last("file-read*", key) == "allow"
+    assert "(deny network*)" not in Seatbelt(Network(is_open=True)).wrapped(job, NO_ACCESS, [])[2]
 
 
 def test_ending_a_container_ends_it_by_its_name(engine: Path, tmp_path: Path) -> None:

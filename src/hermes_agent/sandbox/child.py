@@ -33,7 +33,7 @@ class Child:
         self._process = process
         self.on_kill: Callable[[], None] = _nothing
         """What else ends it, when signals do not reach all of it."""
-        self.on_end: Callable[[], None] = _nothing
+        self._at_end: list[Callable[[], None]] = []
         self._pauses = 0
         self._remaining: float | None = None
         """Of its time, while that is paused."""
@@ -139,6 +139,10 @@ class Child:
                     self.deadline, self._remaining = time.monotonic() + self._remaining, None
             self.wake()
 
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Call this once when it and all it started have ended."""
+        self._at_end.append(callback)
+
     def wake(self) -> None:
         """Wake `follow`."""
         with self._lock:
@@ -176,7 +180,8 @@ class Child:
                     self._is_open = False
                     self._close()
                 orphan_killer.release(self._group)
-                self.on_end()
+                for callback in self._at_end:
+                    callback()
         return self._process.returncode
 
     def _close(self) -> None:

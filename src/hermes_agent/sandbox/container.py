@@ -7,11 +7,11 @@ import subprocess
 import threading
 from typing import TYPE_CHECKING
 
-from hermes_agent.approval.danger import Access
+from hermes_agent.approval.danger import Access, places
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.limits import MAX_PROCESSES, unlimited
 from hermes_agent.sandbox.orphan_killer import orphan_killer
-from hermes_agent.sandbox.sandboxes import Enclosure, Job, Network, check
+from hermes_agent.sandbox.sandboxes import Enclosure, Job, Network, check, note_protected
 from hermes_core.settings import ToolSettings
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class Container(Enclosure):
         command = self._named(job, permit.access, name)
         child = self._start([*unlimited(), *command], job)
         child.on_kill = kill
-        child.on_end = functools.partial(orphan_killer.release, item)
+        child.at_end(functools.partial(orphan_killer.release, item))
+        note_protected(child, job, permit.access)
         return child
 
     def _kill(self, name: str) -> None:
@@ -82,6 +83,8 @@ class Container(Enclosure):
                 command += ["--env", f"{variable}={job.environment[variable]}"]
         command += ["--volume", f"{workspace}:{workspace}"]
         command += ["--volume", f"{self.private}:{self.inner_private}"]
+        for path in filter(os.path.lexists, places.protected_in(workspace)[0]):
+            command += ["--volume", f"{path}:{path}:ro"]
         for path in access.reads:
             command += ["--volume", f"{path}:{path}:ro"]
         for path in access.writes:

@@ -182,7 +182,7 @@ class WayOut:
             self._rules.end(token)
             started.set_exception(error)
             raise
-        child.on_end = functools.partial(self._rules.end, token)
+        child.at_end(functools.partial(self._rules.end, token))
         started.set_result(child)
         return child
 

@@ -133,10 +133,12 @@ class Sandbox(ABC):
         fds: list[int] = []
         try:
             command = [*self._limits.words(), *self.wrapped(job, permit.access, fds)]
-            return self._start(command, job, fds)
+            child = self._start(command, job, fds)
         finally:
             for fd in fds:
                 os.close(fd)
+        note_protected(child, job, permit.access)
+        return child
 
     def _start(self, command: list[str], job: Job, fds: Sequence[int] = ()) -> Child:
         # A folder of a private /tmp is not there for us; the sandbox goes into it by itself.
@@ -232,6 +234,24 @@ def check(permit: object) -> None:
 
     if not isinstance(permit, Permit):
         raise TypeError("a process is started with the permit of the gate")
+
+
+def note_protected(child: Child, job: Job, access: Access) -> None:
+    """Let a child note which protected files it made; those that are not there cannot be mounted."""
+    missing = [
+        path
+        for path in places.protected_in(os.path.realpath(job.workspace))[0]
+        if not os.path.lexists(path) and path not in access.writes
+    ]
+
+    def look() -> None:
+        child.notes += [
+            f"this made {path}, which other programs run or follow; tell the user"
+            for path in missing
+            if os.path.lexists(path)
+        ]
+
+    child.at_end(look)
 
 
 def is_in(path: Path, workspace: Path) -> bool:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hermes_agent.approval.danger import Access
+from hermes_agent.approval.danger import Access, places
 from hermes_agent.sandbox.bubblewrap import hidden_folders, is_hidden, wanted_again
 from hermes_agent.sandbox.sandboxes import Job, Sandbox
 
@@ -52,8 +52,9 @@ class Seatbelt(Sandbox):
             lines.append(_rule("deny", "file-read*", home))
         lines.append(_rule("allow", "file-read*", f"{home}/outputs"))
         lines += [_rule("allow", "file-read*", path) for path in (*own, *access.reads)]
-        lines += [_rule("allow", "file-write* file-read*", path) for path in access.writes]
         lines += [_rule("allow", "file-write*", path) for path in own]
+        lines += [_rule("deny", "file-write*", path) for path in places.protected_in(workspace)[0]]
+        lines += [_rule("allow", "file-write* file-read*", path) for path in access.writes]
         lines += [_rule("allow", "file-write*", path) for path in _DEVICES]
         return "\n".join(lines)
 

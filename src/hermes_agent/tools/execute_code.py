@@ -60,9 +60,11 @@ def _follow(child: Child, code: str, seconds: float, call: Call) -> Result:
         raise Interrupted
     limit = call.bench.settings.tools.output_limit - _NOTES_ROOM
     text = output.for_model(capture.text(), limit, call.bench.outputs).rstrip() or "(no output)"
+    status = child.reap()
+    text = "\n".join([text, *(f"[{note}]" for note in dict.fromkeys(child.notes))])
     if ending == "timeout":
         return Result(f"{text}\n[ended after {seconds:g} s]", is_error=True)
-    if status := child.reap():
+    if status:
         return Result(f"{text}\n[exit code {status}]", is_error=True, exit_code=status)
     return Result(text)
 
