@@ -85,8 +85,6 @@ class Attachments:
                 event.text = f"{event.text}\n{note}".strip()
             else:
                 event.attachments.append(attachment)
-                event.media_urls.append(str(attachment.path))
-                event.media_types.append(attachment.kind)
             event.files.pop(0)
 
     async def _keep(self, file: IncomingFile, held: ExitStack | None) -> Attachment:

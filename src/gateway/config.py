@@ -15,7 +15,6 @@ from hermes_core import config
 from hermes_core.settings import GatewaySettings
 
 ResetMode = Literal["none", "idle", "daily", "both"]
-BusyMode = Literal["queue", "steer", "interrupt"]
 
 DEFAULT_MAX_AGE_DAYS = 90
 

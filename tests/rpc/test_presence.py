@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from hermes_agent.testing.scripted import ScriptedModel
+from hermes_core.paths import Home
 from hermes_state import SessionDB
-from hermes_state.ledger import leases, lineage, turns
+from hermes_state.ledger import leases, lineage, sessions, turns
+from tests.agent.test_assembly import Host
+from tests.engine.conftest import make_assembly
 from tests.rpc.harness import TIMEOUT_S
-from tui_gateway.orphans import end_orphans
+from tui_gateway.orphans import end_orphans, report
 from tui_gateway.presence import Presence
 
 CHILD = """
@@ -127,6 +131,22 @@ def test_an_orphan_is_ended_and_nothing_else_is(store: SessionDB, folder: Path) 
     assert (ended(store, "orphan"), ended(store, "ended")) == ("tui_orphan", "tui_close")
     assert [turn["id"] for turn in store.read(turns.unfinished)] == [pending.turn_id]
     assert end_orphans(store, ours) == []
+
+
+def test_plugins_are_not_told_of_the_end_of_what_was_resumed_meanwhile(
+    store: SessionDB, home: Home, folder: Path
+) -> None:
+    host = Host(ScriptedModel([]))
+    assembly = make_assembly(home, store, host)
+    for name in ("closed", "resumed", "deleted"):
+        stored(store, name)
+    ended_here = end_orphans(store, Presence(folder))
+    store.write(sessions.reopen, "resumed")
+    store.write(sessions.delete, ["deleted"])
+    report(assembly, ended_here)
+    assert {call["session_id"] for call in host.of("on_session_lost")} == {"closed"}
+    assert {call["session_id"] for call in host.of("on_session_finalize")} == {"closed"}
+    assert ended(store, "resumed") is None
 
 
 def test_what_a_dead_process_had_resumed_from_elsewhere_is_ended_too(

@@ -88,8 +88,6 @@ class MessageEvent:
     named_within: str | None = None
     """The scope of its id, if that is not its chat: the key of a client counts in all conversations."""
     platform_update_id: int | None = None
-    media_urls: list[str] = field(default_factory=list[str])
-    media_types: list[str] = field(default_factory=list[str])
     attachments: list[Attachment] = field(default_factory=list[Attachment])
     """The files that are kept; filled by the ingress."""
     files: list[IncomingFile] = field(default_factory=list[IncomingFile])

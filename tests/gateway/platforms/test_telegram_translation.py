@@ -282,7 +282,7 @@ def test_a_file_is_fetched_and_kept(
     assert (event.text, event.message_type) == ("look", type_)
     assert [one.name for one in event.attachments] == [name]
     assert ear.ingress.saved[-1] == PNG
-    assert event.media_types == ["image/png"]
+    assert [one.kind for one in event.attachments] == ["image/png"]
 
 
 def test_a_sticker_is_its_emoji_and_its_picture(ear: Ear) -> None:
