@@ -192,8 +192,8 @@ def test_two_who_look_at_the_same_time_do_not_take_each_other_for_an_owner(folde
         wrong.extend(presence.elsewhere() for _ in range(500))
 
     lookers = [threading.Thread(target=look) for _ in range(4)]
-    for one in lookers:
-        one.start()
-    for one in lookers:
-        one.join()
+    for looker in lookers:
+        looker.start()
+    for looker in lookers:
+        looker.join()
     assert set().union(*wrong) == set()

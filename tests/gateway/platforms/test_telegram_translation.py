@@ -280,9 +280,9 @@ def test_a_file_is_fetched_and_kept(
     event = ear.attach(kind, PNG, about=about, caption="look")
 
     assert (event.text, event.message_type) == ("look", type_)
-    assert [one.name for one in event.attachments] == [name]
+    assert [attachment.name for attachment in event.attachments] == [name]
     assert ear.ingress.saved[-1] == PNG
-    assert [one.kind for one in event.attachments] == ["image/png"]
+    assert [attachment.kind for attachment in event.attachments] == ["image/png"]
 
 
 def test_a_sticker_is_its_emoji_and_its_picture(ear: Ear) -> None:
