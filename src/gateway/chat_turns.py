@@ -34,6 +34,7 @@ from hermes_agent.turn.events import (
     Notice,
     QuestionAnswered,
     QuestionAsked,
+    QuestionWithdrawn,
     TurnEnded,
 )
 from hermes_agent.turn.values import Outcome
@@ -393,8 +394,10 @@ class ChatTurns:
             self._on_moved(target.session_key, event.old_session_id, event.new_session_id)
         elif isinstance(event, QuestionAsked):
             self._ask(running, target, event)
-        elif isinstance(event, QuestionAnswered):
-            self._buttons.check()
+        elif isinstance(event, QuestionAnswered | QuestionWithdrawn):
+            self._replies.close_question(event.question_id)
+            if isinstance(event, QuestionAnswered):
+                self._buttons.check()
         elif isinstance(event, Notice):
             self._notify(turn, target, event)
         elif isinstance(event, TurnEnded):

@@ -32,7 +32,8 @@ from gateway.streams import Streams, draft_key
 from hermes_core import clock
 from hermes_core.errors import IllegalTransitionError, RowGoneError, StoreError
 from hermes_state.ledger import outbox as outbox_ledger
-from hermes_state.store import Store
+from hermes_state.ledger import questions
+from hermes_state.store import Store, Tx
 from hermes_state.store_retry import StoreRetry
 from hermes_state.transitions import PartState
 from hermes_state.values import OutboundPart, Row
@@ -291,7 +292,7 @@ class Delivery:
             logger.warning(
                 "Part %s to %s %s given up: %s", id_, row["platform"], row["chat_id"], error
             )
-            has_more = await self._until_stored(lambda: store.write(outbox_ledger.fail, id_, error))
+            has_more = await self._until_stored(lambda: store.write(_fail, row, error))
             is_new = await self._until_stored(partial(self._report_gap, row))
             return bool(is_new) or has_more is not False
         due_at = clock.now() + wait_s
@@ -312,6 +313,14 @@ class Delivery:
         key = f"hole:{row['turn_id']}"
         part = OutboundPart(row["platform"], row["chat_id"], text, row["thread_id"], key)
         return bool(self._store.write(outbox_ledger.add, [part]))
+
+
+def _fail(tx: Tx, row: Row, error: str) -> bool:
+    """Give up a part; the approval that it belongs to is refused, as nobody can see all of it."""
+    has_more = outbox_ledger.fail(tx, row["id"], error)
+    if question_id := questions.id_of_part(row["key"]):
+        questions.fail(tx, question_id, error)
+    return has_more
 
 
 async def _retried(subject: str, use: Callable[[], T]) -> T:
@@ -376,6 +385,7 @@ def _metadata(row: Row, extra: replies.Extra) -> SendMetadata:
         metadata["subject"] = extra.subject
     if extra.files:
         metadata["files"] = extra.files
+        metadata["whole"] = extra.is_whole
     if extra.is_plain:
         metadata["plain"] = True
     return metadata

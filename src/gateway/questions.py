@@ -6,36 +6,39 @@ from typing import Protocol
 from gateway.platforms.base import MessageEvent
 from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
+from hermes_agent.approval import display
 from hermes_agent.turn.events import QuestionAsked
 from hermes_core import markdown
-from hermes_core.text import shorten_middle, visible
 from hermes_engine.surface import Running
 from hermes_state.ledger import outbox, questions
 from hermes_state.store import Store
 from hermes_state.values import Row
 
 _ANSWERS = ("approve", "deny")
-_MAX_DETAIL = 12_000
-"""Characters that a person may be expected to read in a chat, in several messages."""
+_LASTING = ("session", "always")
 
 
 def lines_of(question: QuestionAsked) -> list[str]:
     """Return the lines of a question as a person reads it."""
+    lasting = ""
     if question.kind == "approval":
-        reason, *more = map(visible, question.text.splitlines() or [""])
-        lines = [f"🔐 Allow this command? {reason}", *more]
+        text, lasting = display.lasting_of(question.text)
+        gap = "\n" if "\n" in text else " "  # several reasons are a list
+        lines = [f"🔐 Allow this command?{gap}{text}"]
     else:
         lines = [f"❓ {question.text}"]
     if question.detail:
         # What would run may be somebody else's words, and must not pass for ours.
-        lines.append(markdown.fenced(shorten_middle(visible(question.detail), _MAX_DETAIL)))
-    return lines
+        lines.append(markdown.fenced(question.detail))
+    return [*lines, *filter(None, [lasting])]
 
 
 def how_to_answer(question: QuestionAsked) -> list[str]:
     """Return the lines that explain how to answer without buttons."""
     if question.kind == "approval":
-        return ["Answer /approve (or /approve session, /approve always) or /deny."]
+        others = [f"/approve {each}" for each in _LASTING if each in question.choices]
+        more = f" (or {', '.join(others)})" if others else ""
+        return [f"Answer /approve{more} or /deny."]
     if not question.choices:
         return []
     choices = [f"{number}. {choice}" for number, choice in enumerate(question.choices, 1)]
@@ -106,15 +109,10 @@ def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> 
 
 def pieces(store: Store, question_id: str) -> Iterator[Row]:
     """Yield the outbound parts of a question."""
-    number = 0
-    while (row := store.read(outbox.find, f"{name(question_id)}:{number}")) is not None:
+    name, number = questions.part_name(question_id), 0
+    while (row := store.read(outbox.find, f"{name}:{number}")) is not None:
         yield row
         number += 1
-
-
-def name(question_id: str) -> str:
-    """Return the name of a question's parts."""
-    return f"question:{question_id}"
 
 
 def _turns_asking(event: MessageEvent, key: str, turns: AskedTurns) -> list[Running]:

@@ -30,6 +30,7 @@ from hermes_agent.turn.values import Outcome
 from hermes_cli import plugins
 from hermes_cli.hook_answers import Answer
 from hermes_state.ledger import budgets, effects, outbox, sessions, turns
+from hermes_state.ledger import questions as question_ledger
 from hermes_state.store import Store
 from hermes_state.transitions import EffectState, TurnState
 from hermes_state.values import OutboundPart, Row
@@ -40,6 +41,14 @@ _UNKNOWN = Abilities(text_limit=2000)
 
 
 _SLASH = "/"
+_LABELS = {
+    "once": "Allow once",
+    "session": "Allow for this conversation",
+    "deny": "Deny",
+}
+"""The buttons of an approval."""
+_MAX_QUESTION_PARTS = 5
+"""A longer question has its detail in a file, where the platform can send one."""
 
 
 class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,6 +57,8 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     reply_to: str | None = None
     subject: str = ""
     files: list[str] = []
+    is_whole: bool = False
+    """Whether the part fails without its files."""
     session_id: str = ""
     """The session of a command that was answered on its request."""
     is_plain: bool = False
@@ -268,19 +279,42 @@ class Replies:
         """Return the parts of a question, with buttons where the platform has them."""
         abilities = self.abilities(target.source.platform.value)
         is_approval = question.kind == "approval"
-        lines = questions.lines_of(question)
         buttons = _buttons(question) if abilities.has_buttons else []
-        if not buttons:
-            how = questions.how_to_answer(question)
-            lines += [self.as_typed(target, line) for line in how] if is_approval else how
-        if is_beside and not is_approval:
-            lines.append("Reply to this message to answer it.")
+        how = [] if buttons else questions.how_to_answer(question)
+        if is_approval:
+            how = [self.as_typed(target, line) for line in how]
+        elif is_beside:
+            how.append("Reply to this message to answer it.")
+        name = question_ledger.part_name(question.question_id)
         extra = Extra(reply_to=target.message_id)
-        name = questions.name(question.question_id)
+        lines = [*questions.lines_of(question), *how]
         parts = self.pieces(target, "\n".join(lines), name=name, extra=extra)
+        if len(parts) > _MAX_QUESTION_PARTS and abilities.can_send_whole:
+            parts = self._with_detail_as_file(target, question, how, extra)
         if parts and buttons:
             text = msgspec.json.encode(buttons).decode()
             parts[-1] = parts[-1]._replace(question_id=question.question_id, buttons=text)
+        return parts
+
+    def close_question(self, question_id: str) -> None:
+        """Delete what was only there to show a question."""
+        self._attachments.delete_detail(question_id)
+
+    def _with_detail_as_file(
+        self, target: ReplyTarget, question: QuestionAsked, how: Sequence[str], extra: Extra
+    ) -> list[OutboundPart]:
+        """Return the parts of a question whose detail is a file: the reasons, the file, the choices."""
+        name = question_ledger.part_name(question.question_id)
+        path = self._attachments.save_detail(question)
+        about = msgspec.structs.replace(question, detail="")
+        reasons, *lasting = questions.lines_of(about)
+        text = f"{reasons}\nAll of it is in the file below."
+        parts = self.pieces(target, text, name=name, extra=extra)
+        file = encode(Extra(files=[str(path)], is_whole=True))
+        parts.append(parts[0]._replace(content="", key=f"{name}:{len(parts)}", extra=file))
+        text = "\n".join(["Read the file, then choose.", *lasting, *how])
+        for part in self.pieces(target, text, name=name, extra=extra):
+            parts.append(part._replace(key=f"{name}:{len(parts)}"))
         return parts
 
 
@@ -310,9 +344,5 @@ def _room(abilities: Abilities) -> int:
 
 def _buttons(question: QuestionAsked) -> list[Button]:
     if question.kind == "approval":
-        return [
-            Button("Allow once", "once"),
-            Button("Allow in this conversation", "session"),
-            Button("Deny", "deny"),
-        ]
+        return [Button(_LABELS[choice], choice) for choice in _LABELS if choice in question.choices]
     return [Button(choice, choice) for choice in question.choices]

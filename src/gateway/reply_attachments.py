@@ -17,8 +17,9 @@ from hermes_agent.approval.danger import Danger, places
 from hermes_agent.permissions import Permissions
 from hermes_agent.tools import read_file
 from hermes_agent.tools.base import Args, Tool, ToolContext
+from hermes_agent.turn.events import QuestionAsked
 from hermes_core import markdown
-from hermes_core.paths import Home
+from hermes_core.paths import Home, make_folder
 
 MARK = "MEDIA:"
 """Prefix of a line that names a file."""
@@ -86,6 +87,18 @@ class ReplyAttachments:
                     lines.append(f"[{Path(path).name} is not sent: it was not approved.]")
         names = ", ".join(Path(file).name for file in files)
         return ReplyWithFiles("\n".join(lines).strip() or (names and f"📎 {names}"), files)
+
+    def save_detail(self, question: QuestionAsked) -> Path:
+        """Write what a question is about into a file to send, and return its path."""
+        kind = "diff" if question.detail.startswith("--- ") else "txt"
+        path = make_folder(self._home.cache / "questions") / f"{question.question_id}.{kind}"
+        path.write_text(question.detail, "utf-8")
+        return path
+
+    def delete_detail(self, question_id: str) -> None:
+        """Delete the file of a question that is closed."""
+        for path in (self._home.cache / "questions").glob(f"{question_id}.*"):
+            path.unlink(missing_ok=True)
 
     def _refusal(self, path: str, permissions: Permissions, workspace: Path, so_far: int) -> str:
         """Return why a file is not sent; empty when it is."""

@@ -12,7 +12,8 @@ from typing import Any
 
 from hermes_agent import compaction, lease, memory, prompt
 from hermes_agent.approval import policy, rights
-from hermes_agent.approval.gate import HOST_KEY, CallRef, Gate
+from hermes_agent.approval.danger.kinds import HOST_KEY
+from hermes_agent.approval.gate import CallRef, Gate
 from hermes_agent.approval.questions import Asker
 from hermes_agent.delegation import SubAgents
 from hermes_agent.hooks import Hooks, NoHooks

@@ -516,6 +516,8 @@ def _answer(context: Context, answer: str) -> str:
     waiting, here = _approvals(context), context.conversation
     if not waiting:
         return "There is no open question."
+    if context.permissions is not None and not answer.startswith("deny"):
+        rights.check_delivered(here.store, waiting[0]["id"])
     rights.answer(
         here.store,
         waiting[0]["id"],

@@ -146,6 +146,10 @@ class ApprovalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["ask", "deny", "allow"],
         _meta("Dangerous calls: ask a person, deny at once, or allow everything."),
     ] = "ask"
+    edits: Annotated[
+        Literal["auto", "ask"],
+        _meta("Changes of files in the workspace: allow them, or ask a person with the diff."),
+    ] = "auto"
     timeout_s: Annotated[
         float,
         _meta("Seconds to wait for an approval before it counts as denied.", gt=0, le=YEAR_S),

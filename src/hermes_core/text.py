@@ -6,6 +6,12 @@ import unicodedata
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 
+_BLANK = frozenset(
+    [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0]
+    + [*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]
+)
+"""Characters that count as printable and are not seen: fillers and variation selectors."""
+
 _JOINERS = "\u200c\u200d"
 """Zero-width characters inside words and emoji."""
 
@@ -84,6 +90,17 @@ def fit(text: str, columns: int) -> str:
     if width(text) > columns:
         text = _head(text, columns - 1) + "…" if columns > 0 else ""
     return text + " " * (columns - width(text))
+
+
+def escaped(text: str) -> str:
+    """Return a text in which everything can be seen: `<U+202E>` stands for what is invisible.
+
+    Line breaks, tabs and spaces stay.
+    """
+    hidden = {
+        c for c in set(text) if c not in "\n\t" and not (c.isprintable() and ord(c) not in _BLANK)
+    }
+    return text.translate({ord(c): f"<U+{ord(c):04X}>" for c in hidden}) if hidden else text
 
 
 def _head(text: str, columns: int) -> str:

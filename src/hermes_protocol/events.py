@@ -115,7 +115,7 @@ class ToolComplete(WireStruct, frozen=True):
 
 class Approval(WireStruct, frozen=True):
     """A tool call needs an approval; `approval.respond` answers. Clients that connect later get it too.
-    `remembers` says what a lasting approval covers; empty if that is unknown."""
+    `remembers` says what a lasting approval covers, in a sentence; empty if there is none."""
 
     request_id: str = ""
     tool_name: str = ""

@@ -239,6 +239,10 @@ EVERYWHERE = ""
 """The scope of a grant for all conversations."""
 
 
+UNSHOWN = "unshown"
+"""Begins the answer to an approval that nobody gave, as the question could not be delivered."""
+
+
 class Grant(NamedTuple):
     """A yes that lasts: the key that later calls are compared with, and what it is for, for people."""
 

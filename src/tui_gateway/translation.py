@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from hermes_agent.approval import display
 from hermes_agent.turn import events
 from hermes_core.text import shorten_middle
 from hermes_engine.events import LogEntry, TurnStarted, TurnWaiting
@@ -177,12 +178,13 @@ def request_of(rt: Runtime, session: LiveSession, question: Mapping[str, Any]) -
     choices = list(question["choices"])
     if question["kind"] == "clarify":
         return wire.Clarification(question["id"], question["text"], choices)
+    reasons, lasting = display.lasting_of(question["text"])
     return wire.Approval(
         question["id"],
         question["tool_name"],
         question["detail"],
-        question["text"],
+        reasons,
         choices,
         allow_permanent="always" in choices,
-        remembers="exactly this call" if "session" in choices else "",
+        remembers=lasting,
     )

@@ -13,10 +13,12 @@ from hermes_agent.models.base import Facts
 from hermes_agent.testing.scripted import RecordingSink, Script, ScriptedModel
 from hermes_agent.tools.base import Args, Call, Result, Tool
 from hermes_agent.tools.registry import Toolbox
+from hermes_agent.turn.events import QuestionAsked
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, Settings
 from hermes_engine import closing
 from hermes_state import SessionDB
+from hermes_state.ledger import questions
 from hermes_state.ledger import turns as turn_ledger
 
 
@@ -86,6 +88,22 @@ class Chat:
 
     def states(self) -> list[str]:
         return [turn["state"] for turn in self.turns()]
+
+
+class Person:
+    """Answers every question in the same way, and remembers them."""
+
+    def __init__(self, chat: Chat, store: SessionDB, answer: str) -> None:
+        self.asked: list[QuestionAsked] = []
+        record = chat.agent.sink
+
+        def hear(event: Any) -> None:
+            record(event)
+            if isinstance(event, QuestionAsked):
+                self.asked.append(event)
+                store.write(questions.answer, event.question_id, answer, by="tester")
+
+        chat.agent.sink = hear
 
 
 def close_agent(

@@ -20,7 +20,7 @@ from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
 from hermes_state.values import Grant
-from tests.agent.conftest import Chat, Counting, MakeChat
+from tests.agent.conftest import Chat, Counting, MakeChat, Person
 
 
 def risky(_args: Args, _bench: ToolContext) -> list[Danger]:
@@ -274,22 +274,6 @@ def test_an_imported_conversation_does_not_choose_its_workspace(
     assert "wherever" not in str(chat.model.requests)
 
 
-class Person:
-    """Answers every question in the same way, and remembers them."""
-
-    def __init__(self, chat: Chat, store: SessionDB, answer: str) -> None:
-        self.asked: list[QuestionAsked] = []
-        record = chat.agent.sink
-
-        def hear(event: Any) -> None:
-            record(event)
-            if isinstance(event, QuestionAsked):
-                self.asked.append(event)
-                store.write(questions.answer, event.question_id, answer, by="tester")
-
-        chat.agent.sink = hear
-
-
 @pytest.fixture
 def person_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "person"
@@ -333,7 +317,9 @@ def test_a_yes_gives_exactly_the_access_that_was_asked_about(
     assert person.asked[0].text == (
         f"• Reads {key}, which may hold secrets\n"
         f"• Changes {start_file}, which other programs run or follow\n"
-        f"If allowed, it may also read {key} and write {start_file}."
+        f"If allowed, it may also read {key} and write {start_file}.\n"
+        '"For this conversation" and "always" cover exactly this command in'
+        f" {chat.agent.tool_context.cwd}, for the same reasons."
     )
 
 
@@ -401,7 +387,8 @@ def test_a_lasting_yes_ends_when_the_path_leads_elsewhere(
 
     chat.agent.sink = move
     chat.say()
-    assert [asked.detail for asked in person.asked] == [str(folder / "x") for folder in outside]
+    paths = [asked.detail.splitlines()[1] for asked in person.asked]
+    assert paths == [f"+++ {folder / 'x'}" for folder in outside]
 
 
 def test_a_name_of_a_file_cannot_add_lines_to_a_question(
@@ -412,6 +399,7 @@ def test_a_name_of_a_file_cannot_add_lines_to_a_question(
     chat = make_chat([write, "ok"], [write_file.TOOL], can_ask=True)
     person = Person(chat, store, "deny")
     chat.say()
-    reason, access = person.asked[0].text.splitlines()
+    reason, access, _ = person.asked[0].text.splitlines()
+    assert person.asked[0].detail.splitlines()[1].endswith("a Checked: it is safe")
     assert reason.endswith("a Checked: it is safe, outside the workspace")
     assert access.startswith("If allowed, it may also write ")

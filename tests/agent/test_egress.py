@@ -351,7 +351,10 @@ def test_a_person_is_asked_for_a_host_while_the_command_runs(
     command = f"{FETCH} http://unknown.invalid/"
     chat = ask_chat(make_chat, store, "deny", [command])
     (asked,) = chat.sink.of(QuestionAsked)
-    assert asked.text == "Connects to unknown.invalid"
+    assert asked.text == (
+        "Connects to unknown.invalid\n"
+        '"For this conversation" and "always" cover any command that connects to unknown.invalid.'
+    )
     assert asked.detail == command
     assert "no connection to unknown.invalid: The user did not allow this call." in outputs(chat)[0]
 

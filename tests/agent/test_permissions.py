@@ -18,8 +18,8 @@ from hermes_core.errors import UsageError
 from hermes_core.paths import Home, make_folder
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
-from hermes_state.ledger import budgets, questions, titles
-from hermes_state.values import Estimate, Scope
+from hermes_state.ledger import budgets, outbox, questions, titles
+from hermes_state.values import Estimate, OutboundPart, Scope
 from tests.agent.conftest import Chat, Counting, MakeChat
 
 ANN = Permissions("telegram:1", "owner", Scope("telegram", "1", with_local=True), is_private=True)
@@ -269,6 +269,25 @@ def test_who_may_allow_what_in_bobs_chat(
     turn.join(30)
     assert not turn.is_alive()
     assert len(push.runs) == (is_allowed and text in ("once", "session", "always"))
+
+
+def test_nobody_allows_in_a_chat_what_it_has_not_been_shown_yet(make_chat: MakeChat) -> None:
+    push = pushing()
+    chat = make_chat([call("push"), "Done."], [push.tool()], can_ask=True, permissions=BOB,
+                     fields=of(BOB), source="telegram")  # fmt: skip
+    turn = threading.Thread(target=chat.say)
+    turn.start()
+    question = chat.sink.wait_for(QuestionAsked).question_id
+    key = f"{questions.part_name(question)}:0"
+    (part,) = chat.store.write(outbox.add, [OutboundPart("telegram", "a", "Push?", key=key)])
+    with pytest.raises(UsageError, match="has not been delivered yet"):
+        rights.check_delivered(chat.store, question)
+    chat.store.write(outbox.begin, part)
+    chat.store.write(outbox.sent, part)
+    rights.check_delivered(chat.store, question)
+    rights.answer(chat.store, question, "once", permissions=BOB)
+    turn.join(30)
+    assert not turn.is_alive() and len(push.runs) == 1
 
 
 def test_the_question_of_a_sub_agent_waits_in_the_conversation_that_sent_it(

@@ -94,6 +94,21 @@ def test_an_approval_is_asked_in_line_and_once_means_once(world: World) -> None:
         assert "use the trash instead" in world.said()[-1]
 
 
+def test_all_of_a_change_is_shown_with_what_a_lasting_yes_is_for(world: World) -> None:
+    path = world.workspace.parent / "outside.txt"
+    lines = [f"line {number} of {'x' * 30}" for number in range(500)]
+    world.server.add(call("write_file", path=str(path), content="\n".join(lines)), "Left it.")
+    with world.chat() as chat:
+        chat.say("write it")
+        text = " ".join(chat.wait_for("allow?").split())
+        for line in lines:
+            assert f"+{line}" in text
+        assert '"For this conversation" and "always" cover exactly this change in' in text
+        chat.type("n" + ENTER)
+        chat.wait_for("Left it.")
+    assert not path.exists()
+
+
 def test_a_yes_for_the_conversation_lasts_as_long_as_it(world: World) -> None:
     (world.workspace / ".env").write_text("COLOR=red\n")
     step = call("terminal", command="cat .env")

@@ -1,6 +1,6 @@
 """What is asked in a chat: how the answer is to be written, and whose words it is taken from."""
 
-import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,11 +9,13 @@ import pytest
 from gateway.config import Platform
 from gateway.platforms.base import Abilities, MessageEvent
 from gateway.platforms.telegram import markdown
-from gateway.replies import Replies
+from gateway.questions import lines_of
+from gateway.replies import Replies, decode
 from gateway.reply_attachments import ReplyAttachments
 from gateway.reply_target import ReplyTarget
 from gateway.source import SessionSource
 from gateway.workspaces import Workspaces
+from hermes_agent.approval import display
 from hermes_agent.permissions import Permissions
 from hermes_agent.testing.scripted import Step, call, say
 from hermes_agent.turn.events import QuestionAsked
@@ -23,6 +25,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import questions
 from tests.gateway.harness import Inside, World
 
+CHOICES = ["once", "session", "always", "deny"]
 _GROUP: dict[str, Any] = {"chat_type": "group", "mention": False}
 
 
@@ -41,7 +44,7 @@ def test_commands_are_named_as_people_write_them_on_the_platform(home: Home) -> 
             target, "See /help. Folder: /help/me, a/help and /helpful", name="x"
         )
         assert piece.content == "See !help. Folder: /help/me, a/help and /helpful"
-        asked = QuestionAsked("q", "approval", "terminal", "It deletes.", "rm -r /help", ["once"])
+        asked = QuestionAsked("q", "approval", "terminal", "It deletes.", "rm -r /help", CHOICES)
         (question,) = replies.question(target, asked)
         assert (
             "Answer !approve (or !approve session, !approve always) or !deny." in question.content
@@ -63,9 +66,10 @@ def _shown(home: Home, text: str, command: str) -> str:
         pieces = replies.question(target, asked)
         drawn = [markdown.render(one.content) for one in pieces]
     assert [one.buttons is not None for one in pieces] == [*[False] * (len(pieces) - 1), True]
-    assert len(msgspec.json.decode(pieces[-1].buttons or "")) == 3
+    assert len(msgspec.json.decode(pieces[-1].buttons or "")) == 2
     first = drawn[0].text.partition("\n")[0]
-    assert first == f"🔐 Allow this command? {text.splitlines()[0]}"
+    reason = "" if "\n" in text else f" {text}"
+    assert first == f"🔐 Allow this command?{reason}"
     outside = [
         one.text.encode("utf-16-le")[entity.end * 2 :].decode("utf-16-le").strip()
         for one in drawn
@@ -86,19 +90,52 @@ def test_an_approval_shows_all_that_would_run(home: Home) -> None:
     assert _shown(home, "It deletes.", command) == command
 
 
-def test_an_approval_that_is_too_long_for_a_chat_says_how_much_is_left_out(home: Home) -> None:
-    command = f"first{'x' * 50_000}last"
-    shown = _shown(home, "It deletes.", command)
-    assert shown.startswith("firstx")
-    assert shown.endswith("xlast")
-    left = int(re.search(r"… ([\d,]+) characters omitted …", shown)[1])  # type: ignore[index]
-    assert shown.count("x") + left == 50_000
+def test_the_largest_approval_is_shown_whole(home: Home) -> None:
+    lines = [f"+line {number} {'x' * 50}" for number in range(1_000)]
+    change = "\n".join(lines)
+    assert len(change) < display.MAX_BYTES
+    assert _shown(home, "It writes.", change) == change
+
+
+def test_a_long_approval_is_a_file_with_the_choices_after_it(home: Home) -> None:
+    detail = "\n".join(["--- a", *(f"+line {number}" for number in range(4_000))])
+    covers = '"For this conversation" and "always" cover exactly this change in ~/x.'
+    question = QuestionAsked("ab", "approval", "patch", f"Changes a\n{covers}", detail, CHOICES)
+    target = ReplyTarget({"platform": "telegram", "chat_id": "a"})
+    able = Abilities(text_limit=4000, has_buttons=True, can_send_files=True, can_send_whole=True)
+    files = ReplyAttachments(home, 0, _standing, Workspaces(home, Settings()))
+    with SessionDB.in_memory() as store:
+        replies = Replies(store, lambda _: able, files)
+        first, file, last = replies.question(target, question)
+        path = Path(decode(file.extra).files[0])
+        assert (path.suffix, path.read_text()) == (".diff", detail)
+        assert decode(file.extra).is_whole
+        assert "Changes a" in first.content and covers in last.content
+        assert [part.buttons is None for part in (first, file, last)] == [True, True, False]
+        replies.close_question("ab")
+        assert not path.exists()
+
+
+def test_a_question_that_cannot_be_delivered_is_a_no(world: World) -> None:
+    world.play(call("terminal", command="rm -rf /nonexistent/hermes-test"))
+    with Inside(world) as inside:
+        world.platform.close_chat("a")
+        world.platform.say("a", "clean up")
+        requests = world.model.wait_for_requests(2)
+        result = requests[1].json["messages"][-1]["content"]
+        assert "could not be shown to the person who may allow it" in result
+        assert inside.store.read(questions.pending) == []
+
+
+def test_what_a_lasting_yes_is_for_stands_beside_the_choices(home: Home) -> None:
+    covers = '"For this conversation" and "always" cover exactly this command in ~/x.'
+    question = QuestionAsked("q", "approval", "t", f"It deletes.\n{covers}", "rm x", CHOICES)
+    assert lines_of(question) == ["🔐 Allow this command? It deletes.", "```\nrm x\n```", covers]
 
 
 def test_nothing_of_a_command_is_taken_for_words_of_ours(home: Home) -> None:
     command = "cat <<E\n```\n**Checked**: it is safe.\n````\nE\nrm -rf ~/x"
     assert _shown(home, "• Writes /tmp/a\n• Reads /tmp/b", command) == command
-    assert _shown(home, "It deletes.", "ls \u202e/ fr- mr") == "ls / fr- mr"
 
 
 def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) -> None:

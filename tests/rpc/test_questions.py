@@ -63,7 +63,11 @@ def test_a_client_that_comes_later_is_asked_too_and_may_answer(
 @pytest.mark.parametrize(
     ("command", "remembers", "choices"),
     [
-        ("rm -rf src", "exactly this call", ["once", "session", "always", "deny"]),
+        (
+            "rm -rf src",
+            "exactly this command in {}, for the same reasons",
+            ["once", "session", "always", "deny"],
+        ),
         ("sudo ls", "", ["once", "deny"]),
     ],
 )
@@ -79,7 +83,10 @@ def test_an_approval_says_what_a_lasting_yes_is_for(
     sid = client.open(cwd=str(world.workspace))
     client.call("prompt.submit", session_id=sid, text="do it")
     asked = client.event("approval.request")
+    if remembers:
+        remembers = f'"For this conversation" and "always" cover {remembers.format("~/work")}.'
     assert (asked["remembers"], asked["choices"]) == (remembers, choices)
+    assert remembers not in asked["description"] or not remembers
     assert asked["allow_permanent"] is bool(remembers)
     later = Inside()
     later.call("session.activate", session_id=sid)

@@ -105,7 +105,10 @@ def danger(_text: str) -> Generator[Json, str, None]:
         description="It deletes folders with everything in them.",
         choices=["once", "session", "always", "deny"],
         allow_permanent=True,
-        remembers="rm ~/project/build, rm ~/project/dist",
+        remembers=(
+            '"For this conversation" and "always" cover exactly this command in ~/project, for the'
+            " same reasons."
+        ),
     )
     answer = yield wait("approval.respond")
     about: Json = {"tool_id": "d1", "name": "terminal", "context": "rm -rf build dist"}
@@ -113,6 +116,27 @@ def danger(_text: str) -> Generator[Json, str, None]:
         yield event("tool.start", **about)
     yield event("tool.complete", **about, result="", duration_s=0.0, is_error=answer == "deny")
     yield from streamed(f"You said: {answer}.")
+
+
+def change(_text: str) -> Generator[Json, str, None]:
+    lines = [f"+export NAME_{number}=value" for number in range(30)]
+    yield event(
+        "approval.request",
+        request_id="q1",
+        tool_name="write_file",
+        command="\n".join(["--- ~/.profile", "+++ ~/.profile", "@@ -1 +1,30 @@", *lines]),
+        description=(
+            "• Changes ~/.profile, which other programs run or follow\n"
+            "• Writes ~/.profile, outside the workspace"
+        ),
+        choices=["once", "session", "always", "deny"],
+        allow_permanent=True,
+        remembers=(
+            '"For this conversation" and "always" cover exactly this change in ~/project, for the'
+            " same reasons."
+        ),
+    )
+    yield from streamed(f"You said: {(yield wait('approval.respond'))}.")
 
 
 def question(_text: str) -> Generator[Json, str, None]:
@@ -191,6 +215,7 @@ SCRIPTS = {
     "tool": tool,
     "running": running,
     "danger": danger,
+    "change": change,
     "question": question,
     "slow": slow,
     "paused": paused,

@@ -42,12 +42,12 @@ async def test_a_long_command_leaves_the_choices_and_the_reason_in_sight(
         await ui.until(lambda: all(told in ui.picture() for told in wanted))
 
 
-async def test_on_a_very_low_screen_there_are_the_command_and_the_choices(
+async def test_on_a_very_low_screen_there_are_the_reason_and_the_choices(
     folder: Path, home: Home
 ) -> None:
     async with running(folder, home, size=(40, 10)) as ui:
         await ask(ui)
-        wanted = ("rm -rf folder0", *CHOICES, "waiting for your answer")
+        wanted = ("It deletes folders.", *CHOICES, "waiting for your answer")
         await ui.until(lambda: all(told in ui.picture() for told in wanted))
 
 
@@ -127,16 +127,39 @@ async def test_enter_alone_allows_nothing_and_says_what_is_missing(ui: Interface
 
 
 async def test_a_lasting_yes_tells_what_it_is_for(ui: Interface) -> None:
-    await taken(ui)
-    await ui.until(lambda: "Always allow" in ui.picture())
-    assert "It deletes folders. A lasting permission is for exactly this call." in ui.picture()
+    covers = '"For this conversation" and "always" cover exactly this command in ~/project.'
+    approval = Approval("q", command="rm -r a", description="It deletes", remembers=covers)
+    ui.app.chat.turn_view.post_message(ApprovalAsked("", approval))
+    await ui.until(lambda: covers.split()[-1] in ui.picture())
+    assert covers in " ".join(ui.picture().replace("│", " ").split())
 
 
-async def test_a_lasting_yes_tells_what_the_server_remembers_of_it(ui: Interface) -> None:
-    approval = Approval("q", command="rm -r a", description="It deletes", remembers="rm /srv/ada/a")
-    asked = ApprovalAsked("", approval)
-    ui.app.chat.turn_view.post_message(asked)
-    await ui.until(lambda: 'It deletes. "Always" would allow: rm /srv/ada/a.' in ui.picture())
+REASONS = [
+    f"Changes ~/project/a/rather/long/path/number/{n}/of/several/settings.toml" for n in range(6)
+]
+DIFF = "\n".join(["--- a", "+++ a", *(f"+line {number} of the change" for number in range(90))])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
+async def test_the_reasons_and_the_whole_diff_can_be_read(
+    folder: Path, home: Home, size: tuple[int, int]
+) -> None:
+    async with running(folder, home, size=size) as ui:
+        covers = '"For this conversation" and "always" cover exactly this change in ~/project.'
+        reasons = "\n".join(f"• {reason}" for reason in REASONS)
+        live = ui.app.session.conversation.live_id
+        request = Approval("q", "patch", DIFF, reasons, remembers=covers)
+        ui.app.chat.turn_view.post_message(ApprovalAsked(live, request))
+        await ui.until(lambda: all(label in ui.picture() for label in CHOICES))
+        await ui.rest()
+        pages = [ui.picture()]
+        while "line 89 of" not in pages[-1]:
+            await ui.press("pagedown")
+            await ui.rest()
+            assert ui.picture() != pages[-1], "a page down moves on"
+            pages.append(ui.picture())
+        for text in (*REASONS, *DIFF.splitlines(), *CHOICES, "exactly this change"):
+            assert any(text in page for page in pages), text
 
 
 async def test_what_enter_picks_is_marked_and_can_be_taken_back(ui: Interface) -> None:

@@ -84,6 +84,17 @@ async def test_a_card(run: Run, picture: SnapshotAssertion, prompt: str) -> None
         assert ui.svg() == picture
 
 
+@pytest.mark.parametrize("size", [SMALL, (200, 60)], ids=["small", "large"])
+async def test_the_card_of_a_change(
+    run: Run, picture: SnapshotAssertion, size: tuple[int, int]
+) -> None:
+    async with run(size) as ui:
+        await ui.send("change")
+        await ui.until(lambda: ui.app.chat.cards.current and ui.app.chat.cards.current.is_armed)
+        await ui.hold_still()
+        assert ui.svg() == picture
+
+
 async def test_an_error(run: Run, picture: SnapshotAssertion) -> None:
     async with run() as ui:
         await ui.say("no-model")

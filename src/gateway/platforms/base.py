@@ -171,6 +171,8 @@ class SendMetadata(TypedDict, total=False):
     buttons: list[Button]
     files: list[str]
     """Paths of files to send after the text."""
+    whole: bool
+    """Whether the piece fails when a file cannot be sent; see `Abilities.can_send_whole`."""
     subject: str
     final: bool
     """Whether an edit is the last one."""
@@ -192,6 +194,8 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     typing_every_s: float = 4.0
     has_buttons: bool = False
     can_send_files: bool = False
+    can_send_whole: bool = False
+    """Whether `send` fails when a file of a piece marked `whole` does not arrive."""
     command_prefix: str = "/"
     """The prefix of commands, where clients keep the slash for themselves."""
     answers_in_place: bool = False

@@ -3,22 +3,22 @@
 Order: the policy file, then the dangers that the tool sees in its arguments, then earlier yeses that
 last, then a person. Paths and dangers are worked out once, here, and what was allowed is in the permit:
 nothing looks again later, when a link or a script may be another one. A yes adds the access that the
-question names to the one call that it shows. A yes that lasts is for exactly this call, and never for
-one that leaves the sandbox.
+question names to the one call that it shows, whole. A yes that lasts is for exactly this call, for a
+host or for changes of the workspace, and never for a call that leaves the sandbox.
 
 The question is a row of the store, so it can be answered from any surface and survives a restart. Only
 the gate makes permits, and nothing starts a process without one.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from hermes_agent.approval import policy
+from hermes_agent.approval import display, edits, policy
 from hermes_agent.approval.danger import Access, Danger, access_of, places
-from hermes_agent.approval.danger.kinds import NO_ACCESS
+from hermes_agent.approval.danger.kinds import HOST_KEY, NO_ACCESS
 from hermes_agent.approval.policy import Entry, Policy
 from hermes_agent.approval.questions import Asker
 from hermes_agent.hooks import Hooks
@@ -28,17 +28,17 @@ from hermes_agent.turn.events import Sink
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import Interrupted, ToolDeniedError
 from hermes_core.settings import ApprovalSettings
-from hermes_core.text import one_line
 from hermes_state.ledger import questions
 from hermes_state.ledger.questions import EVERYWHERE
 from hermes_state.transitions import QuestionState
-from hermes_state.values import Grant, Question, Row
+from hermes_state.values import UNSHOWN, Grant, Question, Row
 
 CHOICES = ("once", "session", "always", "deny")
-HOST_KEY = "host:"
-"""Begins the key of a grant for a host."""
 ONLY_ONCE = ("once", "deny")
 """For a call that leaves the sandbox."""
+CALL_KEY = "call:"
+"""Begins the key of a grant for exactly one call."""
+_EDITS = "changes of files in the workspace"
 
 
 class Permit(msgspec.Struct, frozen=True):
@@ -50,6 +50,8 @@ class Permit(msgspec.Struct, frozen=True):
     """What it may reach beyond the workspace."""
     path: str = ""
     """Of a tool for files: where its path led when the gate looked, every link followed."""
+    basis: str = ""
+    """A digest of the file that a person was shown the change of; empty: nobody was asked."""
 
     @property
     def is_confined(self) -> bool:
@@ -80,12 +82,14 @@ class Verdict(NamedTuple):
     rules: Sequence[Entry] = ()
     """The entries of the policy file that decided."""
     dangers: Sequence[Danger] = ()
-    key: str = ""
-    """What a lasting yes for this call is remembered under; empty when none is needed."""
+    grants: Sequence[Grant] = ()
+    """What a lasting yes is stored as; empty when none is needed."""
+    keeps_workspace: bool = False
+    """Whether commands only read the workspace."""
 
     @property
     def access(self) -> Access:
-        return access_of(self.dangers)
+        return access_of(self.dangers)._replace(keeps_workspace=self.keeps_workspace)
 
     @property
     def choices(self) -> Sequence[str]:
@@ -110,20 +114,37 @@ def judge(
     entries = policy.entries(rules, tool, subject) if decided else ()
     if decided == "deny":
         return Verdict("deny", subject, path, entries)
-    dangers = tool.dangers_of({**args, tool.subject: path} if path else args, bench)
-    verdict = Verdict("allow", subject, path, entries, dangers)
+    dangers = list(tool.dangers_of({**args, tool.subject: path} if path else args, bench))
+    if not (dangers and path):  # a yes to this one change says nothing of others
+        dangers += edits.dangers(settings, tool, args, bench, path)
+    is_granting = dangers or settings.edits == "ask"
+    granted: Collection[str] = _granted(bench, who) if is_granting else ()
+    keeps = edits.keeps_workspace(settings, dangers, granted, bench)
+    verdict = Verdict("allow", subject, path, entries, dangers, keeps_workspace=keeps)
     if not dangers or decided == "allow" or settings.mode == "allow":
         return verdict
-    verdict = verdict._replace(key=_key(tool, args, bench, dangers))
-    if not verdict.access.unconfined and _is_granted(verdict.key, bench, who):
+    grants = _grants(tool, args, bench, subject, dangers)
+    verdict = verdict._replace(grants=grants)
+    if not verdict.access.unconfined and all(grant.key in granted for grant in grants):
         return verdict
     return verdict._replace(decision="deny" if settings.mode == "deny" else "ask")
 
 
-def _is_granted(key: str, bench: ToolContext, who: CallRef) -> bool:
+def _grants(
+    tool: Tool, args: Args, bench: ToolContext, subject: str, dangers: Sequence[Danger]
+) -> list[Grant]:
+    """Return what a lasting yes is stored as: for this call, and for dangers with a key of their own."""
+    keys = dict.fromkeys(danger.grant for danger in dangers if danger.grant)
+    grants = [Grant(key, subject=_EDITS, folder=str(bench.workspace)) for key in keys]
+    if own := [danger for danger in dangers if not danger.grant]:
+        grants.append(Grant(_key(tool, args, bench, own), tool.name, subject, str(bench.cwd)))
+    return grants
+
+
+def _granted(bench: ToolContext, who: CallRef) -> set[str]:
     # What an owner has allowed for all times is not allowed to everybody they let in.
     everywhere = is_owner(bench.permissions)
-    return key in bench.store.read(questions.granted, who.conversation_id, everywhere=everywhere)
+    return bench.store.read(questions.granted, who.conversation_id, everywhere=everywhere)
 
 
 class Gate:
@@ -146,10 +167,12 @@ class Gate:
         subject, dangers = verdict.subject, verdict.dangers
         if verdict.decision == "deny":
             raise ToolDeniedError(denial(verdict))
+        basis = ""
         if verdict.decision == "ask":
-            lasting = Grant(verdict.key, tool.name, subject, str(bench.cwd))
-            self._ask(tool, subject, dangers, lasting, bench, who, stop, report)
-        return Permit(tool.name, subject, verdict.access, verdict.path)
+            preview = display.of_call(tool, args, bench, verdict.path)
+            basis = preview.basis
+            self._ask(tool, preview.text, dangers, verdict.grants, bench, who, stop, report)
+        return Permit(tool.name, subject, verdict.access, verdict.path, basis)
 
     def admit_host(
         self,
@@ -168,27 +191,29 @@ class Gate:
         if self._settings.mode == "allow":
             return
         danger = Danger("exfiltration", f"Connects to {host}", f"{HOST_KEY}{host}")
-        lasting = Grant(danger.key, subject=host)
+        grants = [Grant(danger.key, subject=host)]
         if self._settings.mode == "deny":
             raise ToolDeniedError(f"Not allowed here: {danger.reason}.")
-        self._ask(tool, permit.subject, [danger], lasting, bench, who, stop, report)
+        detail = display.whole(permit.subject)
+        self._ask(tool, detail, [danger], grants, bench, who, stop, report)
 
     def _ask(
         self,
         tool: Tool,
-        subject: str,
+        detail: str,
         dangers: Sequence[Danger],
-        lasting: Grant,
+        grants: Sequence[Grant],
         bench: ToolContext,
         who: CallRef,
         stop: Stop,
         report: Sink,
     ) -> None:
-        why = "; ".join(dict.fromkeys(d.reason for d in dangers))
-        access = access_of(dangers)
-        choices = ONLY_ONCE if access.unconfined else CHOICES
-        text = question_text(dangers)
-        question = Question(who.turn_id, who.call_id, "approval", tool.name, text, subject, choices)
+        why = display.reasons(dangers)
+        choices = ONLY_ONCE if access_of(dangers).unconfined else CHOICES
+        text = display.question(
+            dangers, display.covered(tool, grants) if "session" in choices else ""
+        )
+        question = Question(who.turn_id, who.call_id, "approval", tool.name, text, detail, choices)
         row = self._asker.put(question)
         if row["state"] == QuestionState.PENDING:
             self._hooks.invoke_hook(
@@ -206,22 +231,18 @@ class Gate:
                 self._tell_answer(row, tool, who, "expired", "")
             raise
         choice, _, remark = (answer or "expired").partition(":")
-        if choice not in (*CHOICES, "expired"):
+        if choice not in (*CHOICES, "expired", UNSHOWN):
             choice, remark = "deny", answer or ""  # words instead of a choice are told to the model
         if choice in ("session", "always") and choice not in choices:
             choice = "once"
         if choice in ("session", "always"):
             scope = who.conversation_id if choice == "session" else EVERYWHERE
-            grant = lasting._replace(reasons=why, granted_by=by)
-            bench.store.write(questions.grant, grant, scope)
+            for grant in grants:
+                full = grant._replace(reasons=why, granted_by=by)
+                bench.store.write(questions.grant, full, scope)
         self._tell_answer(row, tool, who, choice, by)
-        if choice == "expired":
-            raise ToolDeniedError(
-                "The approval request was not answered in time, so this did not run."
-            )
-        if choice == "deny":
-            comment = f" They said: {remark.strip()}" if remark.strip() else ""
-            raise ToolDeniedError(f"The user did not allow this call.{comment}")
+        if choice not in CHOICES or choice == "deny":
+            raise _refusal(choice, remark.strip())
 
     def _tell_answer(self, row: Row, tool: Tool, who: CallRef, choice: str, by: str) -> None:
         self._hooks.invoke_hook(
@@ -238,20 +259,29 @@ class Gate:
 def denial(verdict: Verdict) -> str:
     """Say why a call is denied without asking."""
     if verdict.dangers:
-        return f"Not allowed here: {'; '.join(dict.fromkeys(d.reason for d in verdict.dangers))}."
+        return f"Not allowed here: {display.reasons(verdict.dangers)}."
     reason = next((entry.reason for entry in verdict.rules), "")
     return f"The policy of this machine does not allow this call. {reason}"
 
 
-def question_text(dangers: Sequence[Danger]) -> str:
-    """Return the text of a question: the reasons, and what a yes gives."""
-    reasons = [one_line(reason) for reason in dict.fromkeys(d.reason for d in dangers)]
-    lines = reasons if len(reasons) == 1 else [f"• {reason}" for reason in reasons]
-    return "\n".join(filter(None, [*lines, one_line(access_of(dangers).describe())]))
+def _refusal(choice: str, remark: str) -> ToolDeniedError:
+    """Return the error for a call that nobody allowed."""
+    if choice == "expired":
+        return ToolDeniedError(
+            "The approval request was not answered in time, so this did not run."
+        )
+    if choice == UNSHOWN:
+        return ToolDeniedError(
+            "This needs an approval, and could not be shown to the person who may allow it"
+            f" ({remark}), so it did not run.",
+            fix="Do it in smaller steps.",
+        )
+    comment = f" They said: {remark}" if remark else ""
+    return ToolDeniedError(f"The user did not allow this call.{comment}")
 
 
 def _key(tool: Tool, args: Args, bench: ToolContext, dangers: Sequence[Danger]) -> str:
     """Return what a lasting yes is remembered for: this call, in this folder, for these reasons."""
     call = [tool.name, args, str(bench.cwd), sorted((d.reason, *d.access) for d in dangers)]
     digest = hashlib.sha256(msgspec.json.encode(call, order="sorted")).hexdigest()
-    return f"call:{tool.name}:{digest}"
+    return f"{CALL_KEY}{tool.name}:{digest}"

@@ -6,6 +6,7 @@ nothing. Whoever may speak in a conversation may say no; who may answer what the
 surface decides, which knows for whom the turn works.
 """
 
+import time
 from collections.abc import Collection
 
 from hermes_agent.permissions import Permissions, is_owner
@@ -15,6 +16,9 @@ from hermes_state.ledger.scope import DELEGATE
 from hermes_state.store import Store
 from hermes_state.values import Kind, Row
 
+_LOOK_AGAIN_S = 0.05
+_DELIVERY_LOOKS = 40
+"""A chat shows a part a moment before it is recorded as sent."""
 _YES = ("once", "session", "always")
 
 
@@ -60,6 +64,17 @@ def answer(
     except IllegalTransitionError:
         raise UsageError("This question has already been answered.") from None
     return question
+
+
+def check_delivered(store: Store, question_id: str) -> None:
+    """Raise UsageError unless all of a question has arrived in its chat; waits a moment for that."""
+    for _ in range(_DELIVERY_LOOKS):
+        if store.read(questions.is_delivered, question_id):
+            return
+        time.sleep(_LOOK_AGAIN_S)
+    raise UsageError(
+        "A part of this question has not been delivered yet.", fix="Read all of it, then answer."
+    )
 
 
 def _check(store: Store, question: Row, text: str, permissions: Permissions | None) -> None:

@@ -90,7 +90,7 @@ class Bubblewrap(Enclosure):
             frame += ["--seccomp", str(fds[-1])]
         frame += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
         frame += ["--bind", str(self.private), str(self.inner_private)]
-        views = self._views(job)
+        views = self._views(job, "read" if access.keeps_workspace else "write")
         views |= dict.fromkeys(access.reads, "read")
         views |= dict.fromkeys(access.writes, "write")
         given = {*access.reads, *access.writes}
@@ -104,8 +104,11 @@ class Bubblewrap(Enclosure):
             frame += ["--ro-bind-data", str(fds[-1]), ssh_proxy.CONFIGURATION]
         return [*frame, "--chdir", str(job.cwd)]
 
-    def _views(self, job: Job) -> dict[str, _View]:
-        """How each place is seen that is not read-only as the system; places in a place override it."""
+    def _views(self, job: Job, view: _View) -> dict[str, _View]:
+        """How each place is seen that is not read-only as the system; places in a place override it.
+
+        `view` is that of the workspace.
+        """
         workspace, home = os.path.realpath(job.workspace), os.path.realpath(job.home)
         hidden = hidden_folders()
         views: dict[str, _View] = dict.fromkeys(hidden, "hide")
@@ -114,9 +117,9 @@ class Bubblewrap(Enclosure):
         if job.outputs is not None:
             views[os.path.realpath(job.outputs)] = "read"
         views |= dict.fromkeys(_secrets_in(workspace, home), "hide")
-        views[workspace] = "write"
+        views[workspace] = view
         protected, parents = places.protected_in(workspace)
-        views |= dict.fromkeys(parents, "write")  # a mount point cannot be renamed and made anew
+        views |= dict.fromkeys(parents, view)  # a mount point cannot be renamed and made anew
         views |= dict.fromkeys(protected, "read")
         return {path: view for path, view in views.items() if os.access(path, os.F_OK)}
 

@@ -81,7 +81,8 @@ class Container(Enclosure):
         for variable in _VARIABLES:
             if variable in job.environment:
                 command += ["--env", f"{variable}={job.environment[variable]}"]
-        command += ["--volume", f"{workspace}:{workspace}"]
+        mode = ":ro" if access.keeps_workspace else ""
+        command += ["--volume", f"{workspace}:{workspace}{mode}"]
         command += ["--volume", f"{self.private}:{self.inner_private}"]
         for path in filter(os.path.lexists, places.protected_in(workspace)[0]):
             command += ["--volume", f"{path}:{path}:ro"]

@@ -50,7 +50,8 @@ class Landlock(Sandbox):
         hidden = [*hidden_folders(), home, "/dev", *map(os.path.realpath, _TEMPORARY)]
         readable = [*_visible("/", hidden), *wanted_again(hidden), f"{home}/outputs"]
         readable += [*_READABLE_DEVICES, *access.reads]
-        writable = [os.path.realpath(job.workspace), str(self.private), *_WRITABLE_DEVICES]
+        writable = [str(self.private), *_WRITABLE_DEVICES]
+        (readable if access.keeps_workspace else writable).append(os.path.realpath(job.workspace))
         rules = dict.fromkeys(readable, False)
         rules |= dict.fromkeys([*writable, *access.writes], True)
         return [(path, may_write) for path, may_write in rules.items() if os.access(path, os.F_OK)]

@@ -15,6 +15,8 @@ from typing import Any
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _NO_NEW_PRIVS, _SECCOMP, _DROP_BOUNDING = 38, 22, 24
 _FIRST_WITH_NETWORK, _FIRST_WITH_SCOPES = 4, 6
+_NOT_A_PLACE = 77
+"""EBADFD: a pipe on standard input, which no rule is needed for."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -61,7 +63,8 @@ def _restrict_files(plan: dict[str, Any]) -> None:
         if not os.path.isdir(path):  # noqa: PTH112 -- pathlib is slow to load, and this runs every time
             rights &= 0b1100_0000_0000_0111
         rule = struct.pack("=Qi", rights, fd)
-        _check(_libc.syscall(_ADD, rules, 1, rule, 0))
+        if _libc.syscall(_ADD, rules, 1, rule, 0) < 0 and ctypes.get_errno() != _NOT_A_PLACE:
+            _check(-1)
         os.close(fd)
     _check(_libc.syscall(_RESTRICT, rules, 0))
     os.close(rules)

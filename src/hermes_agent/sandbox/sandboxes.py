@@ -70,6 +70,8 @@ class Sandbox(ABC):
     name: str
     passed_over: Sequence[str] = ()
     """Why the sandboxes before it in the order of `auto` are not used."""
+    holds_files = True
+    """Whether commands change only files that their permit names."""
 
     def __init__(self, network: Network = Network()) -> None:  # noqa: B008 -- it does not change
         self.network = network
@@ -171,6 +173,7 @@ class Host(Sandbox):
     """No sandbox: what is dangerous needs a yes, the rest runs as the person would run it."""
 
     name = "host"
+    holds_files = False
 
     def __init__(self, why: str = "chosen in the settings") -> None:
         super().__init__(Network(is_open=True))

@@ -52,7 +52,8 @@ class Seatbelt(Sandbox):
             lines.append(_rule("deny", "file-read*", home))
         lines.append(_rule("allow", "file-read*", f"{home}/outputs"))
         lines += [_rule("allow", "file-read*", path) for path in (*own, *access.reads)]
-        lines += [_rule("allow", "file-write*", path) for path in own]
+        writable = own[1:] if access.keeps_workspace else own
+        lines += [_rule("allow", "file-write*", path) for path in writable]
         lines += [_rule("deny", "file-write*", path) for path in places.protected_in(workspace)[0]]
         lines += [_rule("allow", "file-write* file-read*", path) for path in access.writes]
         lines += [_rule("allow", "file-write*", path) for path in _DEVICES]

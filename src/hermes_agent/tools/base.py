@@ -41,6 +41,14 @@ class Result(NamedTuple):
     """What a command ended with, when it was not 0."""
 
 
+class Preview(NamedTuple):
+    """The change that a call would make, for the person who is asked to allow it."""
+
+    text: str
+    basis: str = ""
+    """A digest of the file that was compared; the call fails when the file is another one by then."""
+
+
 class ToolContext(msgspec.Struct):
     """State of a conversation that outlives a call: where it works, and what it has running."""
 
@@ -130,6 +138,8 @@ class Tool(msgspec.Struct, frozen=True):
     """The subject is the path of a file or a folder."""
     is_command: bool = False
     """The subject is a shell command line."""
+    runs_commands: bool = False
+    """Starts processes, which may change files."""
     writes: bool = False
     """Changes files."""
     read_only: bool = False
@@ -141,6 +151,9 @@ class Tool(msgspec.Struct, frozen=True):
     dangers: Callable[[Args, ToolContext], Sequence[Danger]] | None = None
     """What about these arguments needs an approval. None: what is dangerous about the subject, when that
     is a path or a command."""
+    preview: Callable[[Args, ToolContext, str], Preview] | None = None
+    """What these arguments would change at a path; shown with the question, whole. None: the subject and
+    the other arguments say it all."""
     reads_notes: bool = False
     """Reads and writes the notes of the home, which belong to its owner."""
     timeout_s: float = 60.0

@@ -130,6 +130,7 @@ TOOL = Tool(
     run=_run,
     subject="code",
     dangers=_dangers,
+    runs_commands=True,
     timeout_s=_MAX_TIMEOUT_S + 60,
     toolset="code",
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import BinaryIO
 from hermes_agent.approval.danger import places
 from hermes_agent.sandbox import strict_open
 from hermes_agent.tools.base import Call, ToolContext
-from hermes_core.errors import ToolError
+from hermes_core.errors import ToolDeniedError, ToolError
+from hermes_core.text import one_line
 
 _MAX_DIFF_LINES = 20_000
 _MAX_DIFF_CHARACTERS = 40_000
@@ -24,7 +26,12 @@ def path_of(call: Call, asked: str) -> Path:
     """
     if not asked:
         raise ToolError("'' is not a valid path.", fix="Give the path of a file.")
-    bench, path = call.bench, Path(call.permit.path)
+    return real_path(call.bench, call.permit.path)
+
+
+def real_path(bench: ToolContext, resolved: str) -> Path:
+    """Return where a path that tools use lies for us."""
+    path = Path(resolved)
     if places.is_temporary(str(path), places.place_of(bench.workspace, bench.home.root)):
         sandbox = bench.processes.sandbox
         real = sandbox.real(path, bench.workspace)  # what confined commands see there is their own
@@ -143,13 +150,48 @@ def _replace_in(folder: int, name: str, data: bytes) -> None:
             raise
 
 
+def digest(data: bytes | None) -> str:
+    """Return a digest of the content of a file; of none, too."""
+    return "absent" if data is None else hashlib.sha256(data).hexdigest()
+
+
+def check_basis(call: Call, data: bytes | None) -> None:
+    """Raise ToolError when a file is not what a person was shown the change of."""
+    if call.permit.basis not in ("", digest(data)):
+        raise ToolError(
+            f"{call.permit.path} has changed since the question about it was asked; nothing was"
+            " written.",
+            fix="Look at it again and repeat the call.",
+        )
+
+
+def is_hidden(bench: ToolContext, resolved: str) -> bool:
+    """Return whether the content of a file is not shown unasked, also not with a question."""
+    return bool(places.of_read(resolved, bench.place))
+
+
+def whole_diff(path: str, before: str, after: str) -> str:
+    """Return a unified diff with every change in it; raises ToolDeniedError when that is too large."""
+    if max(before.count("\n"), after.count("\n")) > _MAX_DIFF_LINES:
+        raise ToolDeniedError(
+            f"The change of {path} is too large to be shown, so nobody can allow it.",
+            fix="Change a smaller file, or use smaller files.",
+        )
+    return _unified(one_line(path), before, after) or "(the content stays the same)"
+
+
 def diff(name: str, before: str, after: str) -> str:
     """A unified diff for a person; large ones are only counted."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     if max(len(old), len(new)) > _MAX_DIFF_LINES:
         return f"--- {name}\n+++ {name}\n(too large to compare: {len(old)} and {len(new)} lines)\n"
-    lines = difflib.unified_diff(old, new, name if before else "/dev/null", name)
-    text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    text = _unified(name, before, after)
     if len(text) > _MAX_DIFF_CHARACTERS:
         return f"{text[:_MAX_DIFF_CHARACTERS]}\n(the rest of the comparison is left out)\n"
     return text
+
+
+def _unified(name: str, before: str, after: str) -> str:
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    lines = difflib.unified_diff(old, new, name if before else "/dev/null", name)
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)

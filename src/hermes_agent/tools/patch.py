@@ -1,16 +1,40 @@
 """`patch`: replace a passage of a file; one that is not there to the letter is looked for loosely."""
 
+from pathlib import Path
+from typing import NamedTuple
+
 from hermes_agent.tools import files, schema
-from hermes_agent.tools.base import Args, Call, Result, Tool
+from hermes_agent.tools.base import Args, Call, Preview, Result, Tool, ToolContext
 from hermes_agent.tools.passage import Found, closest, find_loosely
 from hermes_core.errors import ToolError
 
 _MAX_BYTES = 10 * 1024 * 1024
 
 
+class _Change(NamedTuple):
+    """A file before and after, and how the passage was found."""
+
+    data: bytes
+    before: str
+    after: str
+    note: str
+    has_crlf: bool
+
+
 def _run(args: Args, call: Call) -> Result:
     path = files.path_of(call, args["path"])
     name = files.display_name(call.bench, path)
+    is_exact = files.is_hidden(call.bench, call.permit.path)
+    change = _change(args, path, name, is_exact=is_exact)
+    files.check_basis(call, change.data)
+    call.stop.check()
+    after = change.after.replace("\n", "\r\n") if change.has_crlf else change.after
+    files.replace(path, after.encode("utf-8", "surrogateescape"))
+    diff = files.diff(name, _clean(change.before), _clean(change.after))
+    return Result(f"Patched {name}{change.note}.", diff=diff)
+
+
+def _change(args: Args, path: Path, name: str, *, is_exact: bool) -> _Change:
     data = files.read_bytes(path, _MAX_BYTES)
     if files.is_binary(data):
         raise ToolError(f"{name} is not a text file.", fix="Change it with terminal.")
@@ -18,11 +42,25 @@ def _run(args: Args, call: Call) -> Result:
     text = data.decode("utf-8", "surrogateescape")
     has_crlf = "\r\n" in text and "\n" not in text.replace("\r\n", "")
     before = text.replace("\r\n", "\n") if has_crlf else text
+    if is_exact and args["old"].replace("\r\n", "\n") not in before:
+        # What is close to it would tell of a file that may hold secrets.
+        raise ToolError(f"The passage is not in {name} to the letter.")
     after, note = _patched(before, args, name)
-    call.stop.check()
-    written = after.replace("\n", "\r\n") if has_crlf else after
-    files.replace(path, written.encode("utf-8", "surrogateescape"))
-    return Result(f"Patched {name}{note}.", diff=files.diff(name, _clean(before), _clean(after)))
+    return _Change(data, before, after, note, has_crlf)
+
+
+def _preview(args: Args, bench: ToolContext, path: str) -> Preview:
+    if files.is_hidden(bench, path):
+        # Whether the passage is there is not told before somebody said yes.
+        where = "each time it is there" if args.get("replace_all") else "where it is there once"
+        passage = files.whole_diff(path, args["old"], args["new"])
+        return Preview(
+            f"(this passage, {where}; the rest of the file is not shown here)\n{passage}"
+        )
+    real = files.real_path(bench, path)
+    change = _change(args, real, files.display_name(bench, real), is_exact=False)
+    text = files.whole_diff(path, _clean(change.before), _clean(change.after))
+    return Preview(text, files.digest(change.data))
 
 
 def _clean(text: str) -> str:
@@ -83,6 +121,7 @@ TOOL = Tool(
     subject="path",
     is_path=True,
     writes=True,
+    preview=_preview,
     timeout_s=60,
     small=("path", "old", "new"),
     one_line="Replace the text old by new in a file.",

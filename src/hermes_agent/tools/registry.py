@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from hermes_agent.approval import edits
 from hermes_agent.approval.danger import Danger
 from hermes_agent.models.base import MAX_SMALL_TOOLS, ToolSpec
 from hermes_agent.permissions import Permissions
@@ -63,6 +64,8 @@ def default_tools(settings: Settings) -> tuple[Tool, ...]:
     """The tools that come with Hermes, without those that the settings disable."""
     modules = (importlib.import_module(f"hermes_agent.tools.{name}") for name in _MODULES)
     tools = (cast("Tool", module.TOOL) for module in modules)
+    if settings.approvals.edits == "ask":
+        tools = (edits.with_argument(tool) if tool.runs_commands else tool for tool in tools)
     return tuple(tool for tool in tools if tool.name not in settings.tools.disabled)
 
 

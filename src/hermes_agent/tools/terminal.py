@@ -16,6 +16,7 @@ from hermes_core.errors import Interrupted, ToolError
 from hermes_state.ledger import lineage
 
 _MAX_TIMEOUT_S = 3600.0
+_WRITE_HINTS = ("Read-only file system", "Permission denied", "Operation not permitted")
 _HINTS = (
     "Read-only file system", "Permission denied (publickey)", "Cannot connect to the Docker daemon",
 )  # fmt: skip
@@ -113,16 +114,21 @@ def _wait(child: Child, args: Args, call: Call, notes: list[str], marker: str) -
         )
     elif code := child.reap():
         notes.append(f"[exit code {code}]")
-        notes += _sandbox_hint(text, call.bench.processes.sandbox)
+        notes += _sandbox_hint(text, call)
     notes += [f"[{note}]" for note in dict.fromkeys(child.notes)]
     text = "\n".join([text.rstrip() or "(no output)", *notes])
     return Result(text, ending == "timeout", exit_code=code)
 
 
-def _sandbox_hint(text: str, sandbox: Sandbox) -> list[str]:
+def _sandbox_hint(text: str, call: Call) -> list[str]:
     """Say what of a failure is the sandbox's doing, and the way out."""
+    sandbox = call.bench.processes.sandbox
     if isinstance(sandbox, Host):
         return []
+    if call.permit.access.keeps_workspace and any(hint in text for hint in _WRITE_HINTS):
+        return [
+            "[commands only read the workspace; edits=true asks the user to let this one write]"
+        ]
     if not sandbox.network.is_open and any(hint in text for hint in _NETWORK_HINTS):
         about = "the network is " + sandbox.network.describe()
         if sandbox.network.rules is not None:
@@ -195,6 +201,7 @@ TOOL = Tool(
     subject="command",
     is_command=True,
     dangers=_dangers,
+    runs_commands=True,
     timeout_s=_MAX_TIMEOUT_S + 60,
     small=("command",),
     one_line="Run a shell command.",

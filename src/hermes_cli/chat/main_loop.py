@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 from typing import TypeVar
 
+from hermes_agent.approval import display
 from hermes_agent.turn.events import Event, QuestionAnswered, QuestionAsked, TurnEnded
 from hermes_agent.turn.stop import Stop, in_thread
 from hermes_cli.chat.terminal import (
@@ -15,16 +16,14 @@ from hermes_cli.chat.terminal import (
 )
 from hermes_cli.chat.view import View
 from hermes_core.errors import UsageError
-from hermes_core.text import shorten_middle, visible
 
 T = TypeVar("T")
 Answer = Callable[[str, str], object]
 
-_MAX_DETAIL = 6_000
 _CHOICES = {
     "once": "y  Allow once",
-    "session": "s  Allow exactly this call for this conversation",
-    "always": "a  Always allow exactly this call",
+    "session": "s  Allow for this conversation",
+    "always": "a  Always allow",
     "deny": "n  Deny (other words: deny, and tell the model why)",
 }
 _ANSWERS = {
@@ -127,9 +126,12 @@ class MainLoop:
             for number, choice in enumerate(question.choices, 1):
                 self.view.write(f"{number}. {choice}", indent=4)
             return "answer: "
-        detail = shorten_middle(visible(question.detail), _MAX_DETAIL)
-        self.view.note(f"Allow this call of {question.tool_name}? {question.text}")
-        self.view.write(detail, indent=4)
+        text, lasting = display.lasting_of(question.text)
+        gap = "\n" if "\n" in text else " "  # several reasons are a list
+        self.view.note(f"Allow this call of {question.tool_name}?{gap}{text}")
+        self.view.write(question.detail, indent=4)
+        if lasting:
+            self.view.note(lasting)
         self.view.write("\n".join(f"    {_CHOICES[choice]}" for choice in question.choices))
         return "allow? "
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from hermes_agent.approval import gate, policy
+from hermes_agent.approval import display, gate, policy
 from hermes_agent.approval.gate import CallRef, Verdict
 from hermes_agent.approval.policy import Entry
 from hermes_agent.sandbox import detect
@@ -107,14 +107,14 @@ def _grant(store: SessionDB, verdict: Verdict, conversation_id: str) -> Row | No
     found = [
         row
         for row in store.read(questions.grants)
-        if verdict.key and row["key"] == verdict.key and row["scope"] in scopes
+        if row["scope"] in scopes and any(row["key"] == grant.key for grant in verdict.grants)
     ]
     return found[0] if found and verdict.decision == "allow" else None
 
 
 def _reasons(app: App, verdict: Verdict, grant: Row | None) -> list[str]:
     """Say why, line by line."""
-    dangers = gate.question_text(verdict.dangers).splitlines()
+    dangers = display.question(verdict.dangers, "").splitlines()
     mode = app.settings.approvals.mode
     if verdict.rules:
         verb = "denies" if verdict.decision == "deny" else "allows"
@@ -125,7 +125,9 @@ def _reasons(app: App, verdict: Verdict, grant: Row | None) -> list[str]:
         return [*dangers, "Nobody is asked: approvals.mode is deny."]
     if grant is not None:
         where = "always" if grant["scope"] == EVERYWHERE else "for this conversation"
-        return [*dangers, f"You allowed exactly this call {where}, {ago(grant['granted_at'])}."]
+        is_call = grant["key"].startswith(gate.CALL_KEY)
+        what = "exactly this call" if is_call else grant["subject"]
+        return [*dangers, f"You allowed {what} {where}, {ago(grant['granted_at'])}."]
     if dangers and mode == "allow":
         return [*dangers, "Nobody is asked: approvals.mode is allow."]
     return ["Nothing about it needs an approval."]

@@ -1,5 +1,6 @@
 """`hermes security`: what the agent may do now and why, and how to take back what you allowed."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,8 @@ import click
 from gateway.pairing import Pairing
 from gateway.workspaces import Workspaces
 from hermes_agent.approval import policy
-from hermes_agent.approval.gate import HOST_KEY
+from hermes_agent.approval.danger.kinds import HOST_KEY
+from hermes_agent.approval.gate import CALL_KEY
 from hermes_agent.sandbox import detect, egress
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
@@ -160,7 +162,12 @@ def _id(row: Row) -> str:
     key: str = row["key"]
     if key.startswith(HOST_KEY):
         return key.removeprefix(HOST_KEY)
-    return key.rpartition(":")[2][:_ID_LENGTH]
+    digest = key.rpartition(":")[2] if key.startswith(CALL_KEY) else _digest(key)
+    return digest[:_ID_LENGTH]
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _grant(store: SessionDB, row: Row) -> _Report:

@@ -13,7 +13,10 @@ from hermes_core.secrets import redact
 from hermes_state.ledger.records import decode, encode
 from hermes_state.store import Tx, one_statement
 from hermes_state.transitions import QuestionState
-from hermes_state.values import EVERYWHERE, Grant, Question, Row
+from hermes_state.values import EVERYWHERE, UNSHOWN, Grant, Question, Row
+
+_PART = "question:"
+"""Begins the keys of parts of questions in the outbox."""
 
 
 def ask(tx: Tx, question: Question) -> Row:
@@ -55,6 +58,46 @@ def cancel(tx: Tx, question_id: str) -> None:
     """Cancel a question that is still pending, as it timed out or its turn was interrupted."""
     if fetch(tx, question_id)["state"] == QuestionState.PENDING:
         _settle(tx, question_id, QuestionState.CANCELLED, None, None)
+
+
+def fail(tx: Tx, question_id: str, error: str) -> None:
+    """Record that a question could not be shown, and give up the rest of its parts."""
+    question = fetch(tx, question_id)
+    if question["state"] == QuestionState.PENDING and question["kind"] == "approval":
+        _settle(tx, question_id, QuestionState.ANSWERED, redact(f"{UNSHOWN}:{error}"), "")
+    elif question["state"] == QuestionState.PENDING:
+        _settle(tx, question_id, QuestionState.CANCELLED, None, None)
+    tx.run(
+        "UPDATE outbox SET state = 'failed', error = ?, ended_at = ?"
+        " WHERE key >= ? AND key < ? AND state = 'pending'",
+        "an earlier part of the question could not be sent",
+        tx.now,
+        *_keys(question_id),
+    )
+
+
+def is_delivered(tx: Tx, question_id: str) -> bool:
+    """Return whether no part of a question is still to be sent to a chat."""
+    found = tx.value(
+        "SELECT 1 FROM outbox WHERE key >= ? AND key < ? AND state <> 'sent' LIMIT 1",
+        *_keys(question_id),
+    )
+    return found is None
+
+
+def part_name(question_id: str) -> str:
+    """Return the name of the parts of a question in the outbox; their number follows in their keys."""
+    return f"{_PART}{question_id}"
+
+
+def id_of_part(key: str | None) -> str:
+    """Return the question that a part in the outbox belongs to; empty for other parts."""
+    return key.removeprefix(_PART).partition(":")[0] if key and key.startswith(_PART) else ""
+
+
+def _keys(question_id: str) -> tuple[str, str]:
+    """Return the bounds of the keys of all parts of a question."""
+    return f"{part_name(question_id)}:", f"{part_name(question_id)};"
 
 
 def cancel_of_turn(tx: Tx, turn_id: str) -> None:

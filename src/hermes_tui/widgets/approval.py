@@ -11,12 +11,16 @@ _CHOICES = {
     "always": Choice("always", "Always allow", "a"),
     "deny": Choice("deny", "Deny (or type a reason)", "n"),
 }
-_LASTING = "A lasting permission is for exactly this call."
-"""Where it is not known what the server remembers."""
 
 
 class ApprovalCard(Card):
-    """Shows the command, why it is dangerous, and the choices."""
+    """Shows why a call is dangerous, all of the command or diff, what a yes covers, and the choices."""
+
+    DEFAULT_CSS = """
+    ApprovalCard .card-note {
+        max-height: 100%;
+    }
+    """
 
     def __init__(self, request: Approval) -> None:
         values = request.choices or ["once", "session", "always", "deny"]
@@ -26,15 +30,12 @@ class ApprovalCard(Card):
             _CHOICES.get(value, Choice(value, value.capitalize(), str(number)))
             for number, value in enumerate(values, 1)
         ]
-        command = Content.styled(request.command, "bold")
-        reason = request.description.strip().removesuffix(".")
-        notes = [f"{reason}." if reason else ""]
-        if {"session", "always"} & set(values):
-            scope = f'"Always" would allow: {request.remembers}.'
-            notes.append(scope if request.remembers else _LASTING)
-        note = " ".join(filter(None, notes))
+        reasons = request.description.strip()
+        text = Content.assemble(f"{reasons}\n" if reasons else "", (request.command, "bold"))
         words = "Press a key and Enter, or type what to do instead …"
-        super().__init__(request.request_id, "Allow this command?", command, choices, note, words)
+        super().__init__(
+            request.request_id, "Allow this command?", text, choices, request.remembers, words
+        )
         self.add_class("approval")
         self._values = {"deny", *values, *_CHOICES}
 

@@ -19,6 +19,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 
+from hermes_core.text import width
 from hermes_tui import keymap
 from hermes_tui.messages import Event
 from hermes_tui.widgets.plain import Plain
@@ -27,6 +28,8 @@ _ARMING_S = 0.4
 _TEXT_SHARE = 3
 _FEWEST_CHOICES = 4
 """Lines that choices have in any case: an approval has so many."""
+_MIN_TEXT = 4
+"""Lines of the text and the margin that a note must leave."""
 _HOW = "↑↓ or a key, then Enter"
 
 
@@ -168,6 +171,8 @@ class Card(Vertical):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="card-text", can_focus=False):
             yield Plain(self._text)
+            if self._note:
+                yield Plain(f"\n{self._note}", classes="card-note-below")
         with Vertical(classes="card-answers"):
             if self._note:
                 yield Plain(self._note, classes="card-note")
@@ -250,13 +255,26 @@ class Card(Vertical):
         """Leave a third of the room to what is asked, or as much of it as that takes."""
         if (text := self.text) is None or not self.is_attached:
             return
-        note = sum(note_view.outer_size.height for note_view in self.query(".card-note"))
+        note = self._place_note()
         lines = min(text.virtual_size.height, max(1, self._room // _TEXT_SHARE))
         for choices in self.query(".choices"):
             margin = choices.styles.margin.height
             choices.styles.max_height = max(_FEWEST_CHOICES, self._room - note - lines - margin)
         self._keep_in_sight()
         self.tell_keys()
+
+    def _place_note(self) -> int:
+        """Show the note above the choices, or below the text where that leaves none of it in sight.
+
+        Return the lines that it takes above the choices.
+        """
+        lines = -(-width(self._note) // max(1, self.content_size.width))
+        is_below = self._room < _FEWEST_CHOICES + lines + _MIN_TEXT
+        for note in self.query(".card-note"):
+            note.display = not is_below
+        for note in self.query(".card-note-below"):
+            note.display = is_below
+        return 0 if is_below else lines
 
     @property
     def _room(self) -> int:

@@ -335,7 +335,7 @@ def test_a_question_to_the_person_is_told_in_the_stream_and_how_it_is_answered(
     server.ingress.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
     assert told(ask(server, stream=True)) == (
         "🔐 Allow this command? Deletes build\n```\nrm -r build\n```\n"
-        "Answer /approve (or /approve session, /approve always) or /deny.\n\nDone."
+        "Answer /approve or /deny.\n\nDone."
     )
     asked = QuestionAsked("q2", "clarify", "clarify", "Which one?", "", ["red", "blue"])
     server.ingress.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")

@@ -15,7 +15,17 @@ from gateway.platforms.telegram import wire
 from gateway.platforms.telegram.adapter import TEXT_LIMIT, TelegramAdapter, formatted
 from gateway.platforms.telegram.keyboard import keyboard
 from gateway.platforms.telegram.markdown import utf16
+from gateway.replies import Replies, decode
+from gateway.reply_attachments import ReplyAttachments
+from gateway.reply_target import ReplyTarget
+from gateway.source import SessionSource
+from gateway.workspaces import Workspaces
+from hermes_agent.permissions import Permissions
+from hermes_agent.turn.events import QuestionAsked
 from hermes_core.errors import StoreBusyError
+from hermes_core.paths import Home
+from hermes_core.settings import Settings
+from hermes_state import SessionDB
 from tests.gateway.platforms.telegram_bot import Ingress, Running, running
 from tests.gateway.servers.telegram import ANNA, BotApi, Cut, Fail, Flood, Hold
 from tests.support.examples import examples
@@ -398,3 +408,44 @@ def test_requests_hold_what_telegram_asks_for(api: BotApi, bot: Running) -> None
     asked = [given for method, given in api.requests if method == "sendMessage"][-1]
     assert json.loads(asked["link_preview_options"]) == {"is_disabled": True}
     assert json.loads(asked["reply_parameters"])["allow_sending_without_reply"] is True
+
+
+@pytest.mark.parametrize("size", [300, 15_000, 60_000])
+def test_a_question_is_shown_whole_before_its_buttons(
+    api: BotApi, bot: Running, home: Home, size: int
+) -> None:
+    change = "\n".join(["--- a", *(f"+line {number:>8}" for number in range(size // 15))])
+    question = QuestionAsked("q", "approval", "patch", "Changes a", change, ["once", "deny"])
+    attachments = ReplyAttachments(home, 0, _nobody, Workspaces(home, Settings()))
+    with SessionDB.in_memory() as store:
+        replies = Replies(store, lambda _: TelegramAdapter.abilities, attachments)
+        parts = replies.question(ReplyTarget({"platform": "telegram", "chat_id": CHAT}), question)
+    for part in parts:
+        extra = decode(part.extra)
+        metadata = SendMetadata(files=extra.files, whole=extra.is_whole)
+        if part.buttons:
+            metadata["question"] = "q"
+            metadata["buttons"] = [Button("Allow once", "once")]
+        assert bot.send(CHAT, part.content, None, metadata).success
+    messages = [message for message in api.world.shown() if message.is_bot]
+    assert [bool(message.buttons) for message in messages] == [*[False] * (len(messages) - 1), True]
+    drawn = "\n".join([(message.file or b"").decode() or message.text for message in messages])
+    assert [line for line in drawn.splitlines() if line in ("--- a",) or line.startswith("+")] == (
+        change.splitlines()
+    )
+    assert len(messages) <= 5
+
+
+def test_a_file_that_must_arrive_fails_its_part(
+    api: BotApi, bot: Running, files: list[str]
+) -> None:
+    api.fail("sendDocument", Fail(413, "Request Entity Too Large"))
+
+    failed = bot.send(CHAT, "", None, SendMetadata(files=files[1:], whole=True))
+
+    assert (failed.success, failed.error_kind) == (False, "refused")
+    assert api.world.replies() == []
+
+
+def _nobody(_place: SessionSource) -> Permissions:
+    raise AssertionError("nobody is asked about files")

@@ -51,6 +51,7 @@ class MatrixAdapter(BasePlatformAdapter):
         has_typing=True,
         typing_every_s=_TYPING_MS / 1000 * 0.7,
         can_send_files=True,
+        can_send_whole=True,
     )
     key_timeout_s = 60.0
     """How long the key of a message may take before we report it in the room."""
@@ -139,7 +140,8 @@ class MatrixAdapter(BasePlatformAdapter):
                 text = contents.related(words, reply_to, about.get("thread_id"))
                 ids.append(await client.post(chat_id, text, key))
             for number, path in enumerate(about.get("files", []), start=1):
-                file = await self._file(client, chat_id, Path(path))
+                is_whole = about.get("whole", False)
+                file = await self._file(client, chat_id, Path(path), is_whole=is_whole)
                 file = contents.related(file, None, about.get("thread_id"))
                 ids.append(await client.post(chat_id, file, f"{key}.{number}"))
         except RequestFailed as error:
@@ -157,13 +159,18 @@ class MatrixAdapter(BasePlatformAdapter):
             result.error_kind, result.retry_after = "network", _ROOM_RETRY_S
         return result
 
-    async def _file(self, client: Client, chat_id: str, path: Path) -> dict[str, Any]:
-        """Build the message of a file; a sentence stands for one that cannot be sent."""
+    async def _file(
+        self, client: Client, chat_id: str, path: Path, *, is_whole: bool
+    ) -> dict[str, Any]:
+        """Build the message of a file; a sentence stands for one that cannot be sent.
+
+        With `is_whole`, raise RequestFailed instead.
+        """
         room = client.rooms.get(chat_id)
         try:
             return await media.upload(client, path, encrypt=room is not None and room.encrypted)
         except RequestFailed as error:
-            if error.is_transient:
+            if error.is_transient or is_whole:
                 raise
             return contents.message(f"The file {path.name} could not be sent. {error}")
 

@@ -70,6 +70,7 @@ class TelegramAdapter(BasePlatformAdapter):
         typing_every_s=4.0,
         has_buttons=True,
         can_send_files=True,
+        can_send_whole=True,
     )
 
     def __init__(self, config: PlatformConfig, settings: TelegramSettings) -> None:
@@ -185,7 +186,8 @@ class TelegramAdapter(BasePlatformAdapter):
             if not first.success:
                 return first
             target["reply_parameters"] = None
-        return await self._send_files(chat_id, files, target, first)
+        is_whole = more.get("whole", False)
+        return await self._send_files(chat_id, files, target, first, is_whole=is_whole)
 
     async def _send_text(
         self, chat_id: str, content: str, target: dict[str, Any], more: SendMetadata
@@ -222,7 +224,13 @@ class TelegramAdapter(BasePlatformAdapter):
         return result
 
     async def _send_files(
-        self, chat_id: str, files: Sequence[Path], target: dict[str, Any], first: SendResult | None
+        self,
+        chat_id: str,
+        files: Sequence[Path],
+        target: dict[str, Any],
+        first: SendResult | None,
+        *,
+        is_whole: bool,
     ) -> SendResult:
         sent: list[str] = []
         for path in files:
@@ -237,6 +245,8 @@ class TelegramAdapter(BasePlatformAdapter):
             if result.success:
                 sent.append(str(result.message_id))
                 continue
+            if is_whole:
+                return result
             is_hopeless = result.error_kind in ("refused", "too_long")
             if first is None and not sent and not is_hopeless:
                 return result  # nothing of the piece has arrived: it is tried again as a whole

@@ -4,8 +4,14 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Kind = Literal[
-    "destructive", "privilege", "exfiltration", "secrets", "outside", "remote_code", "unconfined"
-]
+    "destructive", "privilege", "exfiltration", "secrets", "outside", "remote_code", "unconfined",
+    "edits",
+]  # fmt: skip
+
+HOST_KEY = "host:"
+"""Begins the key of a grant for a host."""
+EDITS_KEY = "edits:"
+"""Begins the key of a grant for changes of files in a workspace."""
 
 
 class Access(NamedTuple):
@@ -17,6 +23,8 @@ class Access(NamedTuple):
     hosts: tuple[str, ...] = ()
     unconfined: bool = False
     """It runs outside the sandbox."""
+    keeps_workspace: bool = False
+    """Commands only read the workspace, apart from `writes`."""
 
     def describe(self) -> str:
         """Return what a person gives with a yes, as a sentence; empty when that is nothing more."""
@@ -44,6 +52,8 @@ class Danger(NamedTuple):
     """What tells it from other dangers of the same call, for example `terminal:rm -r`."""
     access: Access = Access()
     """What the call needs beyond the workspace to do it."""
+    grant: str = ""
+    """The key of a lasting yes to this danger; empty: such a yes is for exactly this call."""
 
 
 def access_of(dangers: Iterable[Danger]) -> Access:

@@ -68,6 +68,32 @@ class QuestionRules:
         store.write(outbox.without_buttons, part["id"])
         assert store.read(questions.with_stale_buttons) == []
 
+    def test_a_question_is_delivered_when_all_its_parts_are(self, store: SessionDB) -> None:
+        row = store.write(questions.ask, self._question(running(store)))
+        assert store.read(questions.is_delivered, row["id"]), "it was shown here"
+        name = questions.part_name(row["id"])
+        parts = [OutboundPart("p", "c", "Run it?", key=f"{name}:{number}") for number in range(2)]
+        for part in store.write(outbox.add, parts):
+            assert not store.read(questions.is_delivered, row["id"])
+            store.write(outbox.begin, part)
+            store.write(outbox.sent, part)
+        assert store.read(questions.is_delivered, row["id"])
+
+    def test_a_question_that_cannot_be_shown_is_settled(self, store: SessionDB) -> None:
+        row = store.write(questions.ask, self._question(running(store)))
+        name = questions.part_name(row["id"])
+        parts = [OutboundPart("p", "c", "Run it?", key=f"{name}:{number}") for number in range(2)]
+        first, _ = store.write(outbox.add, parts)
+        store.write(outbox.begin, first)
+        store.write(outbox.fail, first, "chat is closed")
+        assert questions.id_of_part(f"{name}:0") == row["id"]
+        store.write(questions.fail, row["id"], "chat is closed")
+        settled = store.read(questions.fetch, row["id"])
+        assert (settled["state"], settled["answer"]) == ("answered", "unshown:chat is closed")
+        assert store.read(outbox.due) == []
+        store.write(questions.fail, row["id"], "once more")
+        assert store.read(questions.fetch, row["id"])["answer"] == "unshown:chat is closed"
+
     def test_a_lasting_yes_holds_where_it_was_given(self, store: SessionDB) -> None:
         store.write(questions.grant, Grant("rm"), "here")
         store.write(questions.grant, Grant("curl"))
