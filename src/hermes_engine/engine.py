@@ -568,8 +568,9 @@ class Engine:
         except Exception:  # the last boundary of a turn: the next one must run
             logger.exception("Turn %s could not be run", running.turn.id)
         finally:
-            with self._lock:
-                self._ended_here.add(running.turn.id)
+            if running.is_over:
+                with self._lock:
+                    self._ended_here.add(running.turn.id)
             if pause_s:
                 self._postpone(running.turn.conversation_id, pause_s, wake_count)
             self.work.end(running)

@@ -94,6 +94,8 @@ class TurnRunner:
             self._report(running, TurnLeft())
         if outcome is not None and outcome.status == "suspended":
             self._report(running, TurnSuspended(outcome.reason))
+        else:
+            running.is_over = True
         if (surface := self._surface(running.turn)) is not None:
             surface.turn_ended(running, outcome)
         return 0

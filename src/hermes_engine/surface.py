@@ -75,6 +75,8 @@ class Running:
     began: float = field(default_factory=time.monotonic)
     stopped_by: str = ""
     """Who stopped it, in the words of a surface."""
+    is_over: bool = False
+    """Whether its subscribers were told an end; one that was suspended or is not ready stays open."""
 
 
 class NotReadyError(Exception):

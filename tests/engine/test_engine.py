@@ -250,6 +250,27 @@ def test_who_follows_a_turn_hears_that_another_process_has_ended_it(make_world: 
     assert ends == [(accepted.turn_id, TurnLeft)]
 
 
+def test_who_follows_a_postponed_turn_hears_that_another_process_has_ended_it(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world([], starts=False)
+    plan = world.surface.plan
+
+    def end_it_elsewhere(running: Running) -> TurnPlan:
+        monkeypatch.setattr(world.surface, "plan", plan)
+        world.store.write(turns.cancel, running.turn.id, "answered elsewhere")
+        raise NotReadyError
+
+    monkeypatch.setattr(world.surface, "plan", end_it_elsewhere)
+    accepted = world.accept("hello")
+    entries = world.follow(accepted.conversation_id)
+    world.engine.start()
+    assert world.wait_for(accepted) == [""]
+    world.engine.close()
+    ends = [(entry.turn_id, type(entry.event)) for entry in entries]
+    assert ends == [(accepted.turn_id, TurnLeft)]
+
+
 def test_a_drain_suspends_what_does_not_end_and_a_start_goes_on(make_world: MakeWorld) -> None:
     silence = Quiet()
     world = make_world([falls_silent(silence)])
