@@ -53,6 +53,7 @@ def test_a_new_home_is_told_to_be_safe(shell: Shell) -> None:
     assert report["sandbox"]["setting"] == "auto"
     assert report["network"] == chosen.network.describe()
     assert report["network_setting"] == report["approvals"] == "ask"
+    assert report["edits"] == "auto"
     assert {"host": "mirror.test", "from": "package tools of this machine"} in report["hosts"]
     assert [place["folder"] for place in report["workspaces"]] == [str(Path.cwd())]
     assert report["grants"] == report["people"] == report["rules"] == report["effects"] == []

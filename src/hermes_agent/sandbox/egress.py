@@ -45,7 +45,7 @@ print(PyPI.url, f"https://{PyPI.file_storage_domain}")
 _CONFIGURATIONS: Sequence[tuple[str, Sequence[str]]] = (
     ("pip", ("-m", "pip", "config", "list")),
     ("pip", ("-c", _PIP_DEFAULTS)),
-    ("npm", ("config", "get", "registry")),
+    ("npm", ("config", "get", "registry", "--logs-max=0")),  # its log would lie in the home
     ("go", ("env", "GOPROXY", "GOSUMDB")),
     ("gem", ("sources", "--list")),
     ("cargo", ("config", "get", "-Z", "unstable-options", "source")),

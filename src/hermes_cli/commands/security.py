@@ -78,6 +78,7 @@ def _report(app: App, store: SessionDB) -> _Report:
         "workspaces": list(_workspaces(app)),
         "plugins": settings.plugins.enabled,
         "approvals": settings.approvals.mode,
+        "edits": settings.approvals.edits,
         "rules": [
             {"effect": effect, "tool": entry.tool, "pattern": entry.text, "reason": entry.reason}
             for effect, entries in (("deny", rules.deny), ("allow", rules.allow))
@@ -201,7 +202,10 @@ def _lines(report: _Report) -> Iterator[str]:
     yield _table(report["workspaces"], "folder", "for")
     if report["plugins"]:
         yield f"\nPlugins, which run with your rights\n  {', '.join(report['plugins'])}"
-    yield f"\nApprovals (approvals.mode = {report['approvals']})"
+    yield (
+        f"\nApprovals (approvals.mode = {report['approvals']},"
+        f" approvals.edits = {report['edits']} for changes in the workspace)"
+    )
     yield _table(report["rules"], "effect", "tool", "pattern") or "  no rules in policy.toml"
     yield "\nWhat you allowed for longer (revoke: hermes security revoke ID)"
     grants = [{**row, "age": ago(row["granted_at"])} for row in report["grants"]]
