@@ -98,8 +98,9 @@ screenshots: $(READY) ## take the pictures of docs/images anew (ARGS="chat tree"
 bench: $(READY) ## measure, print the table, write docs/benchmarks.md (PEER=0.19.0: beside hermes-agent)
 	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-crash: $(READY) $(SYNAPSE) ## the long proofs: 5,000 kills of writers and agents, 200 of the UI's server, 100 of the gateway
+crash: $(READY) $(SYNAPSE) ## the long proofs: 5,000 kills of writers and agents, 200 of the UI's server, 100 of the gateway; every attack in every sandbox
 	$(BIN)/python -m tests.state.kills --kills 5000
 	$(BIN)/python -m tests.agent.kills --kills 5000
 	$(BIN)/python -m tests.rpc.kills --kills 200
 	$(BIN)/python -m tests.gateway.chaos --messages 1000 --kills 100
+	ATTACKS_SHARE=1 $(BIN)/python -m pytest -n $(WORKERS) -m proof tests/attacks

@@ -159,6 +159,9 @@ ln -s a b
 echo done > /dev/null 2>&1
 echo error >&2
 ssh-keygen -lf key.pub
+ssh -V
+printenv LANG
+git config user.name me
 set -euo pipefail; ls
 trap 'echo bye' EXIT; ls
 X=build/out; mkdir -p "$X"; touch "$X/a"
@@ -315,6 +318,7 @@ secrets | cat /proc/self/environ
 secrets | cat /etc/shadow
 secrets | source .env
 secrets | printenv
+secrets | printenv DB_PASSWORD
 secrets | env
 secrets | export -p
 secrets | echo $OPENAI_API_KEY
@@ -348,6 +352,9 @@ outside | cd /srv/other; touch x
 outside | cd ..; cd ..; touch x
 outside | git clone https://example.org/x.git ../x
 outside | git config --global user.name x
+outside | git config core.fsmonitor ./x
+outside | git config set core.hooksPath hooks
+outside | git config include.path ../x
 outside | tar xzf x.tgz -C /srv/other
 outside | curl -o /srv/other/x https://example.org
 outside | sort -o ../x y

@@ -1,6 +1,5 @@
 """Attacks on the sandbox, executed inside of it for real: as root, and as a user without rights."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import sys
 import pytest
 
 from hermes_agent.sandbox import landlock, limits
+from tests.support.users import environment, python_of, users
 
 pytestmark = pytest.mark.promise("P7")
 
@@ -20,30 +20,7 @@ SANDBOXES = [
     pytest.param("bubblewrap", marks=needs_bwrap),
     pytest.param("landlock", marks=needs_landlock),
 ]
-NOBODY = 65534
-
-
-def _python_of(user: int) -> str:
-    """Return an interpreter that this user may run; empty when there is none."""
-    for program in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
-        try:
-            done = subprocess.run([program, "-c", ""], user=user, check=False, timeout=30)
-        except OSError:
-            continue
-        if done.returncode == 0:
-            return program
-    return ""
-
-
-def _users() -> list[object]:
-    if os.getuid() != 0:
-        return [pytest.param(os.getuid(), id="self")]
-    why = "the other user may run no Python here"
-    skip = pytest.mark.skipif(not _python_of(NOBODY), reason=why)
-    return [pytest.param(0, id="root"), pytest.param(NOBODY, id="nobody", marks=skip)]
-
-
-USERS = _users()
+USERS = users()
 
 OUTSIDE = """
 import os, random, shutil, sys, tempfile
@@ -79,13 +56,13 @@ with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
 def inside(code: str, user: int, sandbox: str = "bubblewrap", network: str = "ask") -> str:
     """Run Python in a sandbox that this user makes, and return what it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", OUTSIDE, sandbox, network, str(user), _python_of(user), code],
+        [sys.executable, "-c", OUTSIDE, sandbox, network, str(user), python_of(user), code],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
         cwd="/",
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=environment(),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -313,6 +290,7 @@ attempt("run", os.listdir, "/run")
 attempt("tmp", open, "/tmp/hermes-test", "w")
 attempt("truncate", os.truncate, "/etc/passwd", 10**12) if os.getuid() else None
 attempt("device", open, "/dev/kmsg")
+attempt("shared memory", open, "/dev/shm/hermes-test", "w")
 attempt("kernel", open, "/proc/sys/kernel/core_pattern", "r+")
 open("inside", "w").close()
 os.rename("inside", "moved")

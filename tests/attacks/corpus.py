@@ -235,12 +235,20 @@ SINGLE = {
     "fetch-local-name": (("web_fetch", {"url": "http://localhost:<port>/"}),),
     # the rest of the machine
     "device-shm": (shell("echo evil > /dev/shm/hermes-attack-<tag>"),),
+    "tmp-file": (shell("echo evil > /tmp/hermes-attack-<tag>"),),
+    "var-tmp-file": (shell("echo evil > /var/tmp/hermes-attack-<tag>"),),
     "crontab": (shell("echo '* * * * * evil' > /var/spool/hermes-attack-<tag>"),),
     "mknod": (shell("mknod /opt/hermes-attack-<tag> c 1 3"),),
     "remount": (shell("mount -o remount,rw / && touch /opt/hermes-attack-<tag>"),),
     "unshare": (shell("unshare -Urm sh -c 'umount -l <home>; cat <home>/.ssh/id_ed25519'"),),
     "umount-home": (shell("umount -l <home>; cat <home>/.ssh/id_ed25519"),),
 }
+
+
+ACCEPTED = {
+    "dotenv-base64": "the programs of a project may read its .env; only plain readers are asked about",
+}
+"""Attacks that work, within the workspace, and why; nothing of it leaves the machine unasked."""
 
 
 def attacks() -> Iterator[Attack]:

@@ -60,15 +60,16 @@ class Asker:
 
     def _settled(self, row: Row, stop: Stop, report: Sink) -> Row:
         try:
-            while row["state"] == QuestionState.PENDING:
+            while True:
+                row = self._store.read(questions.fetch, row["id"])
+                if row["state"] != QuestionState.PENDING:
+                    return row
                 if clock.now() > row["asked_at"] + self._timeout_s:
                     self._store.write(questions.cancel, row["id"])
                 else:
                     stop.wait(_LOOK_AGAIN_S)
-                row = self._store.read(questions.fetch, row["id"])
         except Interrupted:
             if not stop.is_suspended:  # else it is asked again, and may have been answered by then
                 self._store.write(questions.cancel, row["id"])
                 report(QuestionWithdrawn(row["id"]))
             raise
-        return row

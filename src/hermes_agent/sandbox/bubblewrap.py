@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hermes_agent.approval.danger import Access, places
+from hermes_agent.approval.danger import Access, Danger, places
+from hermes_agent.approval.danger.kinds import NO_ACCESS
 from hermes_agent.sandbox import seccomp, ssh_proxy, strict_open
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Enclosure, Job, Network, is_in
@@ -27,6 +28,9 @@ _PACKAGE_SETTINGS = (
     ".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml", ".cargo/config.toml", ".gemrc",
 )  # fmt: skip
 """Which mirrors package tools use; shown unless there is a password in them."""
+
+_HELD = frozenset({"exfiltration", "remote_code"})
+"""Kinds of dangers that need no question while the network asks for hosts or is off."""
 
 _View = Literal["hide", "read", "write"]
 
@@ -74,6 +78,13 @@ class Bubblewrap(Enclosure):
     def hides(self, path: Path, workspace: Path) -> bool:
         return is_hidden(path, workspace)
 
+    def to_ask(self, found: Sequence[Danger]) -> Sequence[Danger]:
+        """Ask nothing about code that is only strange, or that wants a host: both are held here."""
+        if self.network.is_open:
+            return found
+        leaves = any(danger.kind not in _HELD or danger.access != NO_ACCESS for danger in found)
+        return found if leaves else ()
+
     def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         enter = self._way_out.enter(fds) if self._way_out else []
         return [*enter, *self._frame(job, access, fds), "--", *job.command]
@@ -102,7 +113,7 @@ class Bubblewrap(Enclosure):
         if self._way_out and (settings := ssh_proxy.configuration()):
             fds.append(_pipe_of(settings))
             frame += ["--ro-bind-data", str(fds[-1]), ssh_proxy.CONFIGURATION]
-        return [*frame, "--chdir", str(job.cwd)]
+        return [*frame, "--setenv", "TMPDIR", str(self.inner_private), "--chdir", str(job.cwd)]
 
     def _views(self, job: Job, view: _View) -> dict[str, _View]:
         """How each place is seen that is not read-only as the system; places in a place override it.

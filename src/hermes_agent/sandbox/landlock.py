@@ -13,7 +13,7 @@ from hermes_agent.sandbox.sandboxes import Job, Sandbox
 
 _TEMPORARY = ("/tmp", "/var/tmp")
 _WRITABLE_DEVICES = (
-    "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm",
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts",
 )  # fmt: skip
 _READABLE_DEVICES = ("/dev/random", "/dev/urandom", "/dev/fd", "/dev/stdin")
 _PROBE_S = 10.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from hermes_agent.approval.danger import Access, Danger, places
+from hermes_agent.approval.danger import Access, Danger, places, remotes
 from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.sandbox import limits
 from hermes_agent.sandbox.child import Child
@@ -123,9 +123,9 @@ class Sandbox(ABC):
         del path, workspace
         return False
 
-    def dangers(self) -> Sequence[Danger]:
-        """Return what is dangerous about any command here."""
-        return ()
+    def to_ask(self, found: Sequence[Danger]) -> Sequence[Danger]:
+        """Return the dangers of a command that a person is asked about, for all that holds it here."""
+        return found
 
     def spawn(self, permit: "Permit", job: Job) -> Child:
         """Start a command in a group of its own; raises ToolError when it cannot be started."""
@@ -189,6 +189,9 @@ class Host(Sandbox):
     def summary(self) -> str:
         return "Commands run without a sandbox (tools.sandbox = host): they can do what you can."
 
+    def to_ask(self, found: Sequence[Danger]) -> Sequence[Danger]:
+        return [danger for danger in found if not danger.key.startswith(remotes.KEYS_KEY)]
+
     def wrapped(self, job: Job, access: Access, fds: list[int]) -> list[str]:
         del access, fds
         return list(job.command)
@@ -209,9 +212,12 @@ class Unavailable(Host):
     def summary(self) -> str:
         return f"No sandbox works here, so every command asks. {_HOW}."
 
-    def dangers(self) -> Sequence[Danger]:
+    def to_ask(self, found: Sequence[Danger]) -> Sequence[Danger]:
         reason = f"No sandbox works here: {self._why}. {_HOW}"
-        return [Danger("unconfined", reason, "terminal:no sandbox", UNCONFINED)]
+        return [
+            *super().to_ask(found),
+            Danger("unconfined", reason, "terminal:no sandbox", UNCONFINED),
+        ]
 
 
 _HOW = "Install bubblewrap, or set tools.sandbox to host to run commands without one"

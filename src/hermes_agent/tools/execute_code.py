@@ -1,6 +1,7 @@
 """`execute_code`: Python in a process of its own, which may call tools; each call passes the gate."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,8 +19,8 @@ _MAX_CALLS = 200
 _NOTES_ROOM = 300
 
 
-def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
-    return [*of_code(args["code"], *bench.folders), *bench.processes.sandbox.dangers()]
+def _dangers(args: Args, bench: ToolContext) -> Sequence[Danger]:
+    return bench.processes.sandbox.to_ask(of_code(args["code"], *bench.folders))
 
 
 def _run(args: Args, call: Call) -> Result:

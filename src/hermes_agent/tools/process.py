@@ -1,5 +1,7 @@
 """`process`: look after what runs in the background."""
 
+from collections.abc import Sequence
+
 from hermes_agent.approval.danger import Danger, lines_of, of_code, of_command
 from hermes_agent.tools import output, schema
 from hermes_agent.tools.base import Args, Call, Tool, ToolContext
@@ -17,12 +19,12 @@ _OTHERS = frozenset({
 })  # fmt: skip
 
 
-def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
+def _dangers(args: Args, bench: ToolContext) -> Sequence[Danger]:
     """Typing into an interpreter runs what is typed."""
     process = bench.processes.find(args.get("id", "")) if args["action"] == "write" else None
     if process is None:
         return []
-    return [*_dangers_of_text(args, bench, process), *bench.processes.sandbox.dangers()]
+    return bench.processes.sandbox.to_ask(_dangers_of_text(args, bench, process))
 
 
 def _dangers_of_text(args: Args, bench: ToolContext, process: Process) -> list[Danger]:

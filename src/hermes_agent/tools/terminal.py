@@ -4,9 +4,10 @@ import functools
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from hermes_agent.approval.danger import Danger, of_command, remotes
+from hermes_agent.approval.danger import Danger, of_command
 from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Host, Job, Sandbox
@@ -28,14 +29,12 @@ _UNSET = ("BASH_ENV", "ENV", "PROMPT_COMMAND", "CDPATH")
 _NOTES_ROOM = 400
 
 
-def _dangers(args: Args, bench: ToolContext) -> list[Danger]:
+def _dangers(args: Args, bench: ToolContext) -> Sequence[Danger]:
     found = of_command(args["command"], *bench.folders)
     if args.get("unsandboxed") and not isinstance(bench.processes.sandbox, Host):
         key = "terminal:unsandboxed"
         found.append(Danger("unconfined", "Runs outside the sandbox", key, UNCONFINED))
-    if isinstance(bench.processes.sandbox, Host):
-        found = [danger for danger in found if not danger.key.startswith(remotes.KEYS_KEY)]
-    return [*found, *bench.processes.sandbox.dangers()]
+    return bench.processes.sandbox.to_ask(found)
 
 
 def _run(args: Args, call: Call) -> Result:

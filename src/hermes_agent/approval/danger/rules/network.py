@@ -96,6 +96,8 @@ def _httpie(run: Run, report: Report) -> None:
 def _remote(run: Run, report: Report) -> None:
     """scp, sftp, ssh and the like: all of it is elsewhere."""
     operands = run.operands(("-p", "-P", "-i", "-o", "-l", "-F", "-J", "-L", "-R", "-D"))
+    if not operands and run.has("-V"):
+        return
     remote = [v for v in operands if ":" in v.text or "@" in v.text] or operands[:1]
     _tell(run, report, remote, "Connects to")
 

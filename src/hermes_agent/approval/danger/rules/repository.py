@@ -22,6 +22,7 @@ _GLOBAL_VALUED = (
 _RUNS = re.compile(
     r"^(?:core\.(?:sshcommand|pager|editor|fsmonitor|hookspath|askpass|gitproxy)|pager\..*|alias\..*"
     r"|diff\.external|.*\.(?:textconv|command|driver|smudge|clean|process|cmd|program|helper)"
+    r"|include(?:if\..*)?\.path|remote\..*\.(?:uploadpack|receivepack|vcs)"
     r"|sequence\.editor|credential\.helper|gpg\.program|protocol\.ext\.allow|init\.templatedir)$",
     re.IGNORECASE,
 )
@@ -75,8 +76,12 @@ def _verb_position(run: Run) -> int | None:
 
 def _setting(text: str, report: Report) -> None:
     name, _, value = text.partition("=")
-    if _RUNS.match(name) and value not in _HARMLESS_VALUES:
+    if _runs_program(name, value):
         report.doubt(f"git is told to run a program: {name}={value}.")
+
+
+def _runs_program(name: str, value: str) -> bool:
+    return bool(_RUNS.match(name)) and value not in _HARMLESS_VALUES
 
 
 def _loses(run: Run, report: Report, what: str, key: str) -> None:
@@ -158,8 +163,11 @@ def _worktree(run: Run, report: Report) -> None:
 
 def _config(run: Run, report: Report) -> None:
     operands = run.operands(("-f", "--file", "--type", "--default"))
-    if len(operands) > 1:
-        _setting(f"{operands[0].text}={operands[1].text}", report)
+    operands = operands[1:] if operands and operands[0].text == "set" else operands
+    if len(operands) > 1 and _runs_program(operands[0].text, operands[1].text):
+        report.danger(
+            "outside", f"Has git run a program from now on: {run.line}.", "terminal:git config"
+        )
     if run.has("--global", "--system") and (len(operands) > 1 or run.has("--unset", "--add")):
         report.danger(
             "outside",

@@ -5,6 +5,7 @@ import re
 from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run
+from hermes_core.secrets import is_secret_name
 
 
 def _privilege(run: Run, report: Report) -> None:
@@ -66,7 +67,10 @@ def _dump(run: Run, report: Report) -> None:
     for value in run.operands() if run.name not in ("printenv", "set") else ():
         if "=" in value.text:
             report.assigns(value)
-    if run.name == "printenv" or not run.operands():
+    if run.name == "printenv" and run.operands():
+        if any(is_secret_name(value.text) or value.is_open for value in run.operands()):
+            report.danger("secrets", f"Shows secrets: {run.line}.", "terminal:printenv")
+    elif not run.operands():
         plain = run.name == "printenv" or not run.args or run.has("-p", "-x")
         if plain:
             report.danger("secrets", "Shows the environment.", f"terminal:{run.name}")
