@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench import (
     append,
+    checkpoints,
     compaction,
     gateway_accept,
     gateway_api,
@@ -39,6 +40,7 @@ ROWS: dict[str, Callable[[BenchmarkContext], list[Result]]] = {
     "search": search.search,
     "route": reads.route,
     "upkeep": maintenance.clean_up,
+    "checkpoint": checkpoints.checkpoint,
     "hook": startup.hook,
     "turn": turns.overhead,
     "hello": turns.hello,

@@ -15,6 +15,7 @@ from hermes_agent.approval import policy, rights
 from hermes_agent.approval.danger.kinds import HOST_KEY
 from hermes_agent.approval.gate import CallRef, Gate
 from hermes_agent.approval.questions import Asker
+from hermes_agent.checkpoints.recorder import Checkpoints
 from hermes_agent.delegation import SubAgents
 from hermes_agent.hooks import Hooks, NoHooks
 from hermes_agent.memory import MemoryProvider
@@ -73,7 +74,9 @@ class Agent:
         paid_by: str | None = None,
         deliver: Deliver = deliver_nothing,
         permissions: Permissions | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
+        """`checkpoints` are those of the agent that sends this one for a part of its work."""
         self.model = model
         self.store = store
         self.settings = settings
@@ -105,13 +108,19 @@ class Agent:
             is_restricted=permissions is not None,
         )
         tools = toolbox.restricted_to(permissions)
-        self._executor = self._make_executor(tools, home, workspace, can_ask=can_ask)
+        self._executor = self._make_executor(tools, home, workspace, checkpoints, can_ask=can_ask)
 
     def _follow(self, session_id: str) -> None:
         self.session_id = session_id
 
     def _make_executor(
-        self, toolbox: Toolbox, home: Home, workspace: Path | None, *, can_ask: bool
+        self,
+        toolbox: Toolbox,
+        home: Home,
+        workspace: Path | None,
+        checkpoints: Checkpoints | None,
+        *,
+        can_ask: bool,
     ) -> Executor:
         row = self.store.read(sessions.find, self.session_id)
         place = Path(row["cwd"]) if row and row["cwd"] else (workspace or Path.cwd())
@@ -125,6 +134,7 @@ class Agent:
             environment=config.command_environment(self.settings),
             permissions=self.permissions,
             conversation_id=self.conversation_id,
+            checkpoints=checkpoints or Checkpoints(self.store, home, place, self.settings.tools),
         )
         rules = self.settings.approvals
         asker = Asker(self.store, can_ask=can_ask, timeout_s=rules.timeout_s)
@@ -208,6 +218,7 @@ class Agent:
             sink=sink,
             paid_by=paid_by,
             permissions=self.permissions,
+            checkpoints=self.tool_context.checkpoints,
         )
 
     # -- a turn ---------------------------------------------------------------------------------
@@ -424,6 +435,8 @@ class Agent:
         self.wait_until_idle(_CLOSE_TIMEOUT_S)
         self._titler.close()
         self.tool_context.processes.close()
+        if self.tool_context.checkpoints is not None:
+            self.tool_context.checkpoints.close()
         self.model.close()
 
 

@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from hermes_agent import history, lease, recovery
+from hermes_agent import history, lease, undo
 from hermes_agent.agent import Agent
 from hermes_agent.approval import rights
 from hermes_agent.conversation import Conversation
@@ -346,37 +347,31 @@ def _undo(context: Context, what: str) -> str:
             here.session_id = store.write(lineage.undo_rotation, session_id, lease=held)
         here.hooks.invoke_hook("on_session_finalize", session_id=session_id, platform=here.platform)
         return "The last compaction is undone; the model sees every message again."
-    if what and not (what.isdecimal() and int(what)):
+    words = what.split()
+    with_files = "--files" in words
+    number = " ".join(word for word in words if word != "--files")
+    if number and not (number.isdecimal() and int(number)):
         raise UsageError(
-            f"{what!r} cannot be undone.", fix="Write /undo, /undo 2 or /undo compress."
+            f"{what!r} cannot be undone.",
+            fix="Write /undo, /undo 2, /undo --files or /undo compress.",
         )
-    request = _undo_exchanges(context, int(what or 1))
-    return f"Undone from here on: {truncate(one_line(_text_of(request)), 70)!r}"
+    here, hold = at_tip(context.conversation), partial(_held, context)
+    undo.check_answered(here)
+    if not with_files:
+        return undo.undo(here, int(number or 1), hold)
+    bench = context.agent.tool_context
+    where = undo.FilesOf(bench.home, bench.settings.tools, has_notes(context.permissions))
+    return undo.undo_with_files(here, int(number) if number else None, hold, where)
 
 
 def _retry(context: Context, _argument: str) -> str:
     _ = context.agent  # without a model that can answer, nothing is undone
-    store, session_id, last = _request(context, 1, "retry")
+    store, session_id = _stored_session(context)
+    undo.check_answered(context.conversation)
+    last = history.last_request(store, session_id, purpose="retry")
     lease.expire_dead_leases(store)
     context.send(history.original_content(store, session_id, last), replaces=last["id"])
     return ""
-
-
-def _undo_exchanges(context: Context, number: int) -> Row:
-    """Undo the last exchanges; return the request that began the first of them."""
-    store, session_id, request = _request(context, number, "undo")
-    with _held(context):
-        return store.write(messages.rewind, session_id, request["id"])["target_message"]
-
-
-def _request(context: Context, number: int, purpose: str) -> tuple[Store, str, Row]:
-    """Return the request that began the last exchanges, with its store and session."""
-    store, session_id = _stored_session(context)
-    if recovery.unfinished(store, context.conversation.conversation_id):
-        raise UsageError(
-            "A message of this conversation has no answer yet.", fix="Wait for it, or resume it."
-        )
-    return store, session_id, history.last_request(store, session_id, number, purpose)
 
 
 def _held(context: Context) -> AbstractContextManager[Lease]:
@@ -560,11 +555,6 @@ def at_tip(conversation: Conversation) -> Conversation:
     tip = conversation.store.read(lineage.tip, conversation.session_id)
     conversation.session_id = tip
     return conversation
-
-
-def _text_of(message: Row) -> str:
-    content = message["content"]
-    return content if isinstance(content, str) else "[attachment]"
 
 
 def format_time(seconds: float) -> str:

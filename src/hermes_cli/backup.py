@@ -31,7 +31,7 @@ _MANIFEST = "manifest.json"
 _FORMAT = 1
 _MAX_MANIFEST_BYTES = 65_536
 _DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
-_LEFT_OUT = ("cache", "logs", "models")
+_LEFT_OUT = ("cache", "checkpoints", "logs", "models")
 """Folders that can be made or downloaded again."""
 _RUNTIME_SUFFIXES = (".lock", ".pid")
 _RUNTIME_FILES = ("gateway_state.json",)

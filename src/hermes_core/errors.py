@@ -118,6 +118,12 @@ class ToolDeniedError(ToolError):
     code = "tool.denied"
 
 
+class CheckpointError(HermesError):
+    """A checkpoint cannot be taken or read; the turn goes on without it."""
+
+    code = "checkpoint"
+
+
 class StoreError(HermesError):
     """The session store failed."""
 

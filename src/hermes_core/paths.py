@@ -61,6 +61,11 @@ class Home(NamedTuple):
         return self.root / "outputs"
 
     @property
+    def checkpoints(self) -> Path:
+        """One repository per workspace, with what its files held before and after each turn."""
+        return self.root / "checkpoints"
+
+    @property
     def workspace(self) -> Path:
         """The folder that chats work in, unless the settings name another."""
         return self.root / "workspace"

@@ -134,6 +134,19 @@ class ToolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, _meta("Maximum characters of tool output that the model sees.", ge=1000)
     ] = 20_000
     disabled: Annotated[list[str], _meta("Tools that the model is not offered.")] = []
+    checkpoints: Annotated[
+        bool, _meta("Keep what files held before each turn, so that /undo --files restores them.")
+    ] = True
+    checkpoint_file_mb: Annotated[
+        int, _meta("Size in MB up to which a file is kept in checkpoints.", ge=1, le=1024)
+    ] = 25
+    checkpoint_total_mb: Annotated[
+        int,
+        _meta("Size in MB of new files up to which a checkpoint is taken.", ge=1, le=1_000_000),
+    ] = 2000
+    checkpoint_days: Annotated[
+        int, _meta("Age in days after which checkpoints are deleted.", ge=1, le=36_500)
+    ] = 30
     search_url: Annotated[
         str, _meta("SearXNG server for web_search; empty: the provider that needs no key.")
     ] = ""

@@ -61,8 +61,8 @@ COMMANDS: Sequence[SlashCommand] = (
     SlashCommand("search", "Search all conversations.", (), "WORDS", while_running=_SHARED),
     SlashCommand(
         "undo",
-        "Undo the last exchanges, or a compaction.",
-        argument="[N|compress]",
+        "Undo exchanges, with --files their files, or a compaction.",
+        argument="[N] [--files]|compress",
         rewrites=True,
     ),
     SlashCommand("retry", "Retry the last message."),

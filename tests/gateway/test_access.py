@@ -362,6 +362,7 @@ def _search(surface: Surface, **args: Any) -> str:
         progress=lambda _text: None,
         ask_user=lambda question, choices: f"{question} {choices}",
         ask_host=lambda _host: None,
+        note_host=lambda _host: None,
         run_tool=lambda name, arguments: Result(f"{name} {arguments}"),
         delegate=lambda task, context: Result(f"{task} {context}"),
     )

@@ -63,6 +63,11 @@ class Permit(msgspec.Struct, frozen=True):
         return cls("test", "test", access, path)
 
 
+def permit_to_read(workspace: str) -> Permit:
+    """Return the permit of git for checkpoints: besides its repository, it reads the workspace."""
+    return Permit("checkpoint", workspace, Access(reads=(workspace,)))
+
+
 class CallRef(NamedTuple):
     """The call that asks to be let through."""
 
@@ -114,7 +119,8 @@ def judge(
     entries = policy.entries(rules, tool, subject) if decided else ()
     if decided == "deny":
         return Verdict("deny", subject, path, entries)
-    dangers = list(tool.dangers_of({**args, tool.subject: path} if path else args, bench))
+    found = tool.dangers_of({**args, tool.subject: path} if path else args, bench)
+    dangers = [d for d in found if settings.edits == "ask" or not _is_covered(d, bench)]
     if not (dangers and path):  # a yes to this one change says nothing of others
         dangers += edits.dangers(settings, tool, args, bench, path)
     is_granting = dangers or settings.edits == "ask"
@@ -128,6 +134,12 @@ def judge(
     if not verdict.access.unconfined and all(grant.key in granted for grant in grants):
         return verdict
     return verdict._replace(decision="deny" if settings.mode == "deny" else "ask")
+
+
+def _is_covered(danger: Danger, bench: ToolContext) -> bool:
+    """Return whether all that a danger destroys can be restored after the turn."""
+    checkpoints = bench.checkpoints
+    return danger.loss is not None and checkpoints is not None and checkpoints.covers(danger.loss)
 
 
 def _grants(

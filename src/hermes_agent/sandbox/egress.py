@@ -72,6 +72,8 @@ class Command(NamedTuple):
     ask: AskHost | None
     note: Callable[[str], None]
     """Takes what the output of the command may not say: which connections were refused, and why."""
+    note_host: Callable[[str], None] | None = None
+    """Is told each host that a connection is made to."""
 
 
 class Egress:
@@ -119,6 +121,8 @@ class Egress:
                 f"{host} is an address of this machine or of a private network."
                 " A person can allow it in tools.allowed_hosts."
             )
+        if command.note_host is not None:
+            command.note_host(_name(host, port))
         return [(str(address), port) for address in addresses]
 
     def _is_named(self, host: str, port: int) -> bool:
@@ -135,7 +139,7 @@ class Egress:
 
     def _ask(self, host: str, port: int, command: Command) -> None:
         """Let a person decide; connections to the same host wait for the one question."""
-        name = host if port in PORTS else f"{host}:{port}"
+        name = _name(host, port)
         if command.ask is None:
             raise Refusal(
                 f"Connections to {name} are not allowed, and no one can be asked now."
@@ -173,7 +177,7 @@ class WayOut:
         def note(text: str) -> None:
             started.result().notes.append(text)
 
-        command = Command(permit.access.hosts, ask if job.ask_host else None, note)
+        command = Command(permit.access.hosts, ask if job.ask_host else None, note, job.note_host)
         self._rules.begin(token, command)
         environment = {**job.environment, **self._proxy.environment(token)}
         try:
@@ -209,6 +213,10 @@ def problem() -> str:
 def matches(entries: Collection[str], host: str, port: int) -> bool:
     """Tell whether a host is named by one of `name`, `name:port`, `*.name` and `*.name:port`."""
     return any(_matches(entry.lower(), host, port) for entry in entries)
+
+
+def _name(host: str, port: int) -> str:
+    return host if port in PORTS else f"{host}:{port}"
 
 
 def _matches(entry: str, host: str, port: int) -> bool:

@@ -46,6 +46,8 @@ class Job(msgspec.Struct, frozen=True):
     """The folder in the home that commands may read: long outputs of the conversation."""
     ask_host: AskHost | None = None
     """None: no one can be asked."""
+    note_host: Callable[[str], None] | None = None
+    """Is told each host that the command reaches."""
 
 
 class Network(NamedTuple):

@@ -22,6 +22,7 @@ from hermes_state.store import Store
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit
+    from hermes_agent.checkpoints.recorder import Checkpoints
     from hermes_agent.sandbox.sandboxes import AskHost
     from hermes_agent.tools.processes import Processes
 
@@ -67,6 +68,8 @@ class ToolContext(msgspec.Struct):
     manner: str = ""
     """What the prompt says of how replies are heard on the surface."""
     conversation_id: str = ""
+    checkpoints: "Checkpoints | None" = None
+    """None where nothing is restored, as in tests of a single tool."""
 
     @property
     def outputs(self) -> Path:
@@ -118,6 +121,8 @@ class Call(msgspec.Struct, frozen=True):
     progress: Callable[[str], None]
     ask_user: AskUser
     ask_host: "AskHost"
+    note_host: Callable[[str], None]
+    """Notes a host that the call reaches."""
     run_tool: RunTool
     delegate: Delegate
 

@@ -13,6 +13,7 @@ import msgspec
 
 from hermes_agent.approval.gate import CallRef, Gate, Permit
 from hermes_agent.approval.questions import Asker
+from hermes_agent.checkpoints.lasting import lasting_effects
 from hermes_agent.hooks import Hooks
 from hermes_agent.models import arguments
 from hermes_agent.tools import schema
@@ -165,7 +166,16 @@ class Executor(msgspec.Struct):
 
     def _admit(self, turn: Turn, tool: Tool, args: Args, call_id: str) -> Permit:
         who = CallRef(turn.conversation_id, turn.session_id, turn.id, call_id)
-        return self.gate.admit(tool, args, self.bench, who, turn.stop, turn.report)
+        checkpoints = self.bench.checkpoints
+        if tool.read_only or tool.reads_notes or checkpoints is None:
+            return self.gate.admit(tool, args, self.bench, who, turn.stop, turn.report)
+        checkpoints.begin(turn)
+        permit = self.gate.admit(tool, args, self.bench, who, turn.stop, turn.report)
+        if tool.is_path and tool.writes:
+            checkpoints.before_write(permit.path)
+        for kind, detail in lasting_effects(tool, permit, self.bench):
+            checkpoints.note_effect(turn, call_id, tool.name, kind, detail)
+        return permit
 
     def _begin(self, turn: Turn, call: ApprovedCall) -> None:
         turn.stop.check()
@@ -198,6 +208,10 @@ class Executor(msgspec.Struct):
             who = CallRef(turn.conversation_id, turn.session_id, turn.id, call_id)
             self.gate.admit_host(host, ready.tool, ready.permit, self.bench, who, stop, turn.report)
 
+        def note_host(host: str) -> None:
+            if self.bench.checkpoints is not None:
+                self.bench.checkpoints.note_effect(turn, call_id, ready.tool.name, "host", host)
+
         def run_tool(name: str, arguments: Args) -> Result:
             return self._nested(turn, ready, stop, inner, name, arguments)
 
@@ -211,6 +225,7 @@ class Executor(msgspec.Struct):
             progress=progress,
             ask_user=ask_user,
             ask_host=ask_host,
+            note_host=note_host,
             run_tool=run_tool,
             delegate=self.delegate.of(turn, call_id, stop),
         )

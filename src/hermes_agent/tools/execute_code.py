@@ -39,6 +39,7 @@ def _run(args: Args, call: Call) -> Result:
         takes_input=True,
         splits_errors=True,
         ask_host=call.ask_host,
+        note_host=call.note_host,
     )
     seconds = min(args.get("timeout", bench.settings.tools.timeout_s), _MAX_TIMEOUT_S)
     return _follow(sandbox.spawn(call.permit, job), args["code"], seconds, call)

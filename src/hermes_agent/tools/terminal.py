@@ -78,6 +78,7 @@ def _job(command: str, call: Call, marker: str | None) -> Job:
         environment=environment,
         takes_input=marker is None,
         ask_host=None if marker is None else call.ask_host,
+        note_host=call.note_host,
     )
 
 

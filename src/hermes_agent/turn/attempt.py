@@ -58,6 +58,12 @@ class Attempt:
     def run(self) -> Outcome:
         """Run the turn. Raises LeaseLostError; any other fault ends the turn with a notice."""
         try:
+            return self._run()
+        finally:
+            self._context.end_checkpoint(self._turn)
+
+    def _run(self) -> Outcome:
+        try:
             if self._claimed.attempt > MAX_ATTEMPTS:
                 return self._give_up()
             return self._run_loop()

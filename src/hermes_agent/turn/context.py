@@ -12,7 +12,7 @@ from hermes_agent.tokens import Estimator
 from hermes_agent.tools.execute import Executor
 from hermes_agent.turn.events import Sink
 from hermes_agent.turn.stop import Stop
-from hermes_agent.turn.values import Deliver, Steer
+from hermes_agent.turn.values import Deliver, Steer, Turn
 from hermes_core import clock
 from hermes_core.settings import Settings
 from hermes_state.ledger import sessions
@@ -65,6 +65,12 @@ class TurnContext(msgspec.Struct, frozen=True):
         system = prompt.build(self.model.facts, self.executor.toolbox, bench, place)
         instructions = sessions.instructions_of(row)
         return f"{system}\n\n{instructions}" if instructions else system
+
+    def end_checkpoint(self, turn: Turn) -> None:
+        """Record what the workspace holds now as the end of the turn; only the first call counts."""
+        checkpoints = self.executor.bench.checkpoints
+        if checkpoints is not None:
+            checkpoints.end(turn)
 
     def compaction(
         self, session_id: str, ask: Ask, lease: Lease, stop: Stop, report: Sink

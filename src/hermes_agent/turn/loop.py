@@ -309,6 +309,7 @@ class Loop:
             is_partial=reply.finish == "length",
             reasoning=redact(reply.reasoning),
         )
+        self._context.end_checkpoint(self._turn)  # what is edited once the reply is seen is kept
         self._store.write(
             turns.finish,
             self._turn.id,

@@ -33,8 +33,8 @@ PASSPHRASE = "HERMES_BACKUP_PASSPHRASE"
 def make(app: App, output: Path | None, encrypt: bool) -> None:
     """Back up the home while Hermes runs: conversations, settings, memory, skills and the workspace.
 
-    Logs, caches and downloaded models are left out. The file holds your keys, so keep it private or
-    encrypt it. The passphrase is asked for, or read from HERMES_BACKUP_PASSPHRASE.
+    Logs, caches, checkpoints and downloaded models are left out. The file holds your keys, so keep it
+    private or encrypt it. The passphrase is asked for, or read from HERMES_BACKUP_PASSPHRASE.
     """
     config.refuse_in_command("make a backup")
     if not app.home.root.is_dir():

@@ -238,6 +238,19 @@ def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
             yield Finding("approvals", "warning", "nothing is asked: approvals.mode is allow")
 
 
+def _checkpoints(app: App, _fix: bool) -> Iterator[Finding]:
+    from hermes_agent.checkpoints import git  # noqa: PLC0415 -- slow to import
+
+    try:
+        if app.settings.tools.checkpoints:
+            found = git.program()
+            yield Finding("checkpoints", "ok", f"taken with {found} before turns that write")
+        else:
+            yield Finding("checkpoints", "warning", "off; /undo --files restores nothing")
+    except HermesError as error:
+        yield Finding("checkpoints", "warning", str(error))
+
+
 def _workspaces(app: App, _fix: bool) -> Iterator[Finding]:
     """Check the folders that chats work in; which they do is news after an upgrade."""
     from gateway.workspaces import Workspaces  # noqa: PLC0415 -- slow to import
@@ -281,6 +294,7 @@ CHECKS: tuple[Callable[[App, bool], Iterator[Finding]], ...] = (
     _disk,
     _store,
     _sandbox,
+    _checkpoints,
     _workspaces,
     _skills,
 )

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Entry] = {
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
     "skills": Entry("skills", "List, show and create skills (your own slash commands)."),
     "tui": Entry("tui", "Open the terminal UI."),
+    "undo": Entry("undo", "Undo the last exchanges, and the changes of files they made."),
     "version": Entry("about", "Show the version.", "show_version"),
 }
 

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from hermes_core.secrets import redact
+from hermes_core.text import without_surrogates
 from hermes_state.ledger import leases
 from hermes_state.store import Tx, one_statement
 from hermes_state.values import Lease, Row
@@ -37,7 +38,7 @@ def begin(
         "INSERT INTO checkpoints (turn_id, workspace, before, notes, taken_at)"
         " VALUES (?, ?, ?, ?, ?) RETURNING id",
         turn_id,
-        workspace,
+        without_surrogates(workspace),
         before,
         _encoded(notes),
         tx.now,
@@ -128,7 +129,7 @@ def note_effect(
         tool_call_id,
         tool_name,
         kind,
-        redact(detail),
+        without_surrogates(redact(detail)),
         tx.now,
     )
 
@@ -160,7 +161,7 @@ def latest_effects(tx: Tx, limit: int) -> list[Row]:
 
 
 def _encoded(notes: Sequence[str]) -> str:
-    return msgspec.json.encode([redact(note) for note in notes]).decode()
+    return msgspec.json.encode([without_surrogates(redact(note)) for note in notes]).decode()
 
 
 def _decoded(row: Row) -> Row:

@@ -103,6 +103,9 @@ TABLE: dict[str, Entry] = {
     "skills.reload": Entry("extensions", "reload_skills", is_long=True),
     "plugins.list": Entry("extensions", "list_plugins", is_long=True, waits=True),
     "plugins.manage": Entry("extensions", "manage_plugins", is_long=True, waits=True),
+    "rollback.list": Entry("rollback", "list_", is_long=True),
+    "rollback.diff": Entry("rollback", "diff", is_long=True),
+    "rollback.restore": Entry("rollback", "restore", is_long=True),
     "pet.cells": Entry("absent", "pet"),
     "delegation.status": Entry("absent", "delegation"),
 }
@@ -117,7 +120,6 @@ _UNSUPPORTED = {
     "model.save_key": "keys typed here; set them in the environment",
     "pet": "pets",
     "reload": "reloading while it runs; start it again",
-    "rollback": "checkpoints",
     "secret": "questions for a secret",
     "spawn_tree": "a history of sub-agents",
     "subagent": "stopping a single sub-agent",

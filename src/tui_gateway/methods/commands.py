@@ -201,7 +201,7 @@ def catalog(rt: Runtime, params: Nothing) -> Catalog:
     }
     return {
         "pairs": [pair for pairs in named.values() for pair in pairs],
-        "sub": {"/undo": ["compress"], "/approve": ["session", "always"]},
+        "sub": {"/undo": ["--files", "compress"], "/approve": ["session", "always"]},
         "canon": canon,
         "categories": [{"name": name, "pairs": pairs} for name, pairs in named.items() if pairs],
         "skill_count": len(categories["Skills"]),

@@ -56,6 +56,7 @@ class Desk:
             progress=self.shown.append,
             ask_user=ask,
             ask_host=self.hosts.append,
+            note_host=lambda _host: None,
             run_tool=run_tool,
             delegate=lambda task, context: Result(f"did {task} with {context!r}"),
         )

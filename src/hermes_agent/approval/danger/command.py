@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes_agent.approval.danger import code, places, shell, syntax
-from hermes_agent.approval.danger.kinds import NO_ACCESS, Access, Danger, Kind, access_of
+from hermes_agent.approval.danger.kinds import NO_ACCESS, Access, Danger, Kind, Loss, access_of
 from hermes_agent.approval.danger.rules import judge, judge_assignment, reveals_content
 from hermes_agent.approval.danger.run import UNKNOWN, Run, Value, run_of
 from hermes_agent.approval.danger.variables import Variables
@@ -266,9 +266,23 @@ class _Examiner:
     def folders(self) -> Sequence[str]:
         return self._state.cwds
 
-    def danger(self, kind: Kind, reason: str, key: str, access: Access = NO_ACCESS) -> None:
+    def danger(
+        self,
+        kind: Kind,
+        reason: str,
+        key: str,
+        access: Access = NO_ACCESS,
+        loss: Loss | None = None,
+    ) -> None:
         text = truncate(one_line(reason).removesuffix("."), _MAX_REASON)
-        self._add([Danger(kind, text, one_line(key), access)])
+        self._add([Danger(kind, text, one_line(key), access, loss=loss)])
+
+    def loss_of(self, value: Value, *, is_tracked: bool = False) -> Loss | None:
+        if value.is_open or value.is_pattern or self._state.is_lost:
+            return None
+        paths = tuple(self._paths(value))
+        is_own = all(places.is_under(path, self._place.workspace) for path in paths)
+        return Loss(paths, is_tracked) if is_own else None
 
     def doubt(self, reason: str, *, certain: bool = False) -> None:
         if self._strict or certain:
@@ -311,10 +325,11 @@ class _Examiner:
             key = f"terminal:rm {value.text}"
             self.danger("destructive", f"Deletes everything: {value.text}.", key)
         else:
+            loss = self.loss_of(value)
             for path in self._paths(value):
-                self._deletes_path(path, recursively=recursively)
+                self._deletes_path(path, loss, recursively=recursively)
 
-    def _deletes_path(self, path: str, *, recursively: bool) -> None:
+    def _deletes_path(self, path: str, loss: Loss | None, *, recursively: bool) -> None:
         if places.is_temporary(path, self._place):
             return
         if not places.is_inside(path, self._place) or places.is_broad(path, self._place):
@@ -324,7 +339,8 @@ class _Examiner:
             return
         self._changes(path, removes=True)
         if recursively and Path(path).name not in _MADE_ANEW and not os.path.isfile(path):  # noqa: PTH113 -- never raises
-            self.danger("destructive", f"Deletes {path} and all below it.", "terminal:rm -r")
+            reason = f"Deletes {path} and all below it."
+            self.danger("destructive", reason, "terminal:rm -r", loss=loss)
 
     def runs(self, words: Sequence[Value], *, is_fed: bool = False) -> None:
         if words:
@@ -371,9 +387,10 @@ class _Examiner:
     def _add(self, dangers: Sequence[Danger]) -> None:
         for danger in dangers:
             known = self._state.found.setdefault(danger.key, danger)
-            if known.access != danger.access:  # told once, with all that it takes
+            if known != danger:  # told once, with all that it takes
                 access = access_of([known, danger])
-                self._state.found[danger.key] = known._replace(access=access)
+                loss = known.loss and known.loss.and_also(danger.loss)
+                self._state.found[danger.key] = known._replace(access=access, loss=loss)
 
     def _paths(self, value: Value) -> Iterator[str]:
         """Every path that the word may mean, in every folder it may run in."""

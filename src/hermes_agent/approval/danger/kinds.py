@@ -42,6 +42,21 @@ NO_ACCESS = Access()
 UNCONFINED = Access(unconfined=True)
 
 
+class Loss(NamedTuple):
+    """Names what a danger destroys, where that is only files of the workspace."""
+
+    paths: tuple[str, ...]
+    """Resolved; what is lost is at or below them."""
+    is_tracked: bool = False
+    """Only files that the git repository there tracks."""
+
+    def and_also(self, other: "Loss | None") -> "Loss | None":
+        """Return both as one; None when they cannot be told as one."""
+        if other is None or self.is_tracked != other.is_tracked:
+            return None
+        return Loss(tuple(dict.fromkeys((*self.paths, *other.paths))), self.is_tracked)
+
+
 class Danger(NamedTuple):
     """One reason to ask a person first."""
 
@@ -54,6 +69,8 @@ class Danger(NamedTuple):
     """What the call needs beyond the workspace to do it."""
     grant: str = ""
     """The key of a lasting yes to this danger; empty: such a yes is for exactly this call."""
+    loss: Loss | None = None
+    """With a checkpoint that covers this, the danger is none. None: it does other harm."""
 
 
 def access_of(dangers: Iterable[Danger]) -> Access:

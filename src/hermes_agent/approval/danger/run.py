@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from hermes_agent.approval.danger.kinds import NO_ACCESS, Access, Kind
+from hermes_agent.approval.danger.kinds import NO_ACCESS, Access, Kind, Loss
 
 UNKNOWN = "\0"
 """Stands in a text for what only the running shell will know."""
@@ -119,8 +119,19 @@ class Report(Protocol):
         """Every folder that the run may be in."""
         ...
 
-    def danger(self, kind: Kind, reason: str, key: str, access: Access = NO_ACCESS) -> None:
+    def danger(
+        self,
+        kind: Kind,
+        reason: str,
+        key: str,
+        access: Access = NO_ACCESS,
+        loss: Loss | None = None,
+    ) -> None:
         """There is a reason to ask; dangers of one key are told once. `access` is what it takes."""
+        ...
+
+    def loss_of(self, value: Value, *, is_tracked: bool = False) -> Loss | None:
+        """Return what is lost with all at and below a path; None when that is not known."""
         ...
 
     def doubt(self, reason: str, *, certain: bool = False) -> None:

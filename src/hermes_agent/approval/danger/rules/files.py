@@ -1,9 +1,10 @@
 """Programs that change, copy and delete files."""
 
+import itertools
 import re
 from collections.abc import Callable
 
-from hermes_agent.approval.danger.run import Report, Run, Value
+from hermes_agent.approval.danger.run import UNKNOWN, Report, Run, Value
 
 Rule = Callable[[Run, Report], None]
 
@@ -23,17 +24,16 @@ def _shred(run: Run, report: Report) -> None:
 def _dd(run: Run, report: Report) -> None:
     for value in run.args:
         if value.text.startswith("of="):
-            report.danger(
-                "destructive",
-                f"Overwrites {value.display_text[3:]}.",
-                f"terminal:dd {value.display_text}",
-            )
-            report.writes(value._replace(text=value.text[3:]))
+            target = value._replace(text=value.text[3:])
+            reason, key = f"Overwrites {target.display_text}.", f"terminal:dd {value.display_text}"
+            report.danger("destructive", reason, key, loss=report.loss_of(target))
+            report.writes(target)
 
 
 def _truncate(run: Run, report: Report) -> None:
     for target in run.operands(("-s", "--size", "-r", "--reference")):
-        report.danger("destructive", f"Cuts off {target.display_text}.", "terminal:truncate")
+        reason, loss = f"Cuts off {target.display_text}.", report.loss_of(target)
+        report.danger("destructive", reason, "terminal:truncate", loss=loss)
         report.writes(target)
 
 
@@ -42,13 +42,36 @@ def _disk(run: Run, report: Report) -> None:
 
 
 def _find(run: Run, report: Report) -> None:
-    if run.has("-delete"):
-        report.danger("destructive", f"Deletes what it finds: {run.line}.", "terminal:find -delete")
+    if any(value.text == "-delete" for value in run.args):
+        losses = [report.loss_of(folder) for folder in _start_folders(run)]
+        reason, key = f"Deletes what it finds: {run.line}.", "terminal:find -delete"
+        for loss in losses if not (all(losses) and _finds_made_anew(run)) else ():
+            report.danger("destructive", reason, key, loss=loss)
     for position, value in enumerate(run.args):
         if value.text in ("-exec", "-execdir", "-ok", "-okdir"):
             report.runs(_until_end(run.args[position + 1 :]))
         elif value.text in ("-fprint", "-fprintf", "-fls", "-fprint0"):
             report.writes(run.args[position + 1]) if position + 1 < len(run.args) else None
+
+
+_MADE_ANEW = frozenset({"*.pyc", "*.pyo", "*.o", "*.class", "*~", "*.swp", ".DS_Store"})
+"""Names of files that tools make again."""
+
+
+def _start_folders(run: Run) -> list[Value]:
+    """The folders in which `find` looks: the words before its expression."""
+    if run.has("-L", "-H", "-D", "-files0-from") or any(v.text.startswith("-O") for v in run.args):
+        return [Value(UNKNOWN)]
+    words = itertools.takewhile(lambda value: not value.text.startswith(("-", "(", "!")), run.args)
+    return list(words) or [Value(".")]
+
+
+def _finds_made_anew(run: Run) -> bool:
+    """Return whether `find` finds files by a name that stands for what is made again, and no others."""
+    words = [value.text for value in run.args[len(_start_folders(run)) :]]
+    if words[:2] == ["-type", "f"]:
+        words = words[2:]
+    return words[:1] == ["-name"] and words[1] in _MADE_ANEW and words[2:] == ["-delete"]
 
 
 def _until_end(words: tuple[Value, ...]) -> list[Value]:

@@ -46,6 +46,9 @@ def _git(run: Run, report: Report) -> None:
     verb = run.args[position].text
     rest = run_of((Value(f"git {verb}"), *run.args[position + 1 :]))
     rest = rest._replace(name=f"git {verb}")
+    if (loss := _loss(verb, rest)) is not None:
+        _loses(rest, report, "Throws away changes", loss, _folder(run, position))
+        return
     rule = _VERBS.get(verb)
     if rule is not None:
         rule(rest, report)
@@ -74,6 +77,25 @@ def _verb_position(run: Run) -> int | None:
     return None
 
 
+def _loss(verb: str, run: Run) -> str | None:
+    """The key of a danger that loses changes of tracked files and nothing else; None for others."""
+    words = [value.text for value in run.args]
+    if verb == "restore" and not run.has("--staged", "-S", "--source", "-s", "-p", "--patch"):
+        return "git restore"
+    operands = [text for text in words if not text.startswith("-") or text == "--"]
+    is_checkout = verb == "checkout" and (operands[:1] == ["--"] or operands == ["."])
+    return "git checkout --" if is_checkout and not run.has("-f", "--force", "-p") else None
+
+
+def _folder(run: Run, position: int) -> Value | None:
+    """The folder that git works in; None when it is told where repository or files are."""
+    before = run._replace(args=run.args[:position])
+    folders = before.values_of("-C")
+    if len(folders) > 1 or before.has("--git-dir", "--work-tree", "--namespace"):
+        return None
+    return folders[0] if folders else Value(".")
+
+
 def _setting(text: str, report: Report) -> None:
     name, _, value = text.partition("=")
     if _runs_program(name, value):
@@ -84,8 +106,10 @@ def _runs_program(name: str, value: str) -> bool:
     return bool(_RUNS.match(name)) and value not in _HARMLESS_VALUES
 
 
-def _loses(run: Run, report: Report, what: str, key: str) -> None:
-    report.danger("destructive", f"{what}: {run.line}.", f"terminal:{key}")
+def _loses(run: Run, report: Report, what: str, key: str, folder: Value | None = None) -> None:
+    """Say what is lost; with a folder, changes of tracked files in it and nothing else."""
+    loss = report.loss_of(folder, is_tracked=True) if folder is not None else None
+    report.danger("destructive", f"{what}: {run.line}.", f"terminal:{key}", loss=loss)
 
 
 def _reset(run: Run, report: Report) -> None:
