@@ -5,6 +5,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 SMOLLM := .venv/.smollm2
 SYNAPSE := .venv-synapse/.ready
+AGENTDOJO := .venv-agentdojo/.ready
 PEER   ?=
 TIERS  := servers or proof or e2e
 # Tests wait as much as they compute, so there are more of them at once than processors.
@@ -39,7 +40,16 @@ $(SYNAPSE):
 	.venv-synapse/bin/python -m pip install -q --disable-pip-version-check matrix-synapse==1.163.2
 	@touch $(SYNAPSE)
 
-servers: $(SYNAPSE) $(SMOLLM) ## install the servers that the tier of this name uses (dovecot comes from your system)
+# Tasks with injections for agents. It loads the clients of all model providers; tests/agentdojo/server.py
+# does without them.
+$(AGENTDOJO):
+	test -x .venv-agentdojo/bin/python || $(PYTHON) -m venv .venv-agentdojo
+	.venv-agentdojo/bin/python -m pip install -q --disable-pip-version-check \
+	  deepdiff docstring-parser email-validator pydantic pyyaml requests rich tenacity
+	.venv-agentdojo/bin/python -m pip install -q --disable-pip-version-check --no-deps agentdojo==0.1.35
+	@touch $(AGENTDOJO)
+
+servers: $(SYNAPSE) $(SMOLLM) $(AGENTDOJO) ## install the servers that the tier of this name uses (dovecot comes from your system)
 
 test: $(READY) ## the default tests: needs nothing but Python (ARGS="-k title": some of them)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -98,9 +108,9 @@ screenshots: $(READY) ## take the pictures of docs/images anew (ARGS="chat tree"
 bench: $(READY) ## measure, print the table, write docs/benchmarks.md (PEER=0.19.0: beside hermes-agent)
 	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-crash: $(READY) $(SYNAPSE) ## the long proofs: 5,000 kills of writers and agents, 200 of the UI's server, 100 of the gateway; every attack in every sandbox
+crash: $(READY) $(SYNAPSE) $(AGENTDOJO) ## the long proofs: 5,000 kills of writers and agents, 200 of the UI's server, 100 of the gateway; every attack in every sandbox
 	$(BIN)/python -m tests.state.kills --kills 5000
 	$(BIN)/python -m tests.agent.kills --kills 5000
 	$(BIN)/python -m tests.rpc.kills --kills 200
 	$(BIN)/python -m tests.gateway.chaos --messages 1000 --kills 100
-	ATTACKS_SHARE=1 $(BIN)/python -m pytest -n $(WORKERS) -m proof tests/attacks
+	ATTACKS_SHARE=1 $(BIN)/python -m pytest -n $(WORKERS) -m "proof or servers" tests/attacks tests/agentdojo
