@@ -1,6 +1,6 @@
 """Landlock: rules for files that a process gives itself. Needs no program, only Linux 5.13 or later."""
 
-import json
+import marshal
 import os
 import subprocess
 import sys
@@ -38,11 +38,11 @@ class Landlock(Sandbox):
         del fds
         plan = {
             "rules": self._rules(job, access),
-            "filter": seccomp.program("internet" if self.network.is_open else "none").hex(),
+            "filter": seccomp.program("internet" if self.network.is_open else "none"),
             "is_offline": not self.network.is_open,
             "temporary": str(self.private),
         }
-        return [*_launcher(), json.dumps(plan), *job.command]
+        return [*_launcher(), marshal.dumps(plan).hex(), *job.command]
 
     def _rules(self, job: Job, access: Access) -> list[tuple[str, bool]]:
         """The paths that can be read, and whether they can be written; what is not named is hidden."""

@@ -1,16 +1,28 @@
 """Runs inside the child of a Landlock sandbox: gives up rights for good, then becomes the command.
 
-Its source is handed to another interpreter, so it uses nothing but the standard library. Its first
-argument is the plan as JSON: rules (path and rights), filter, whether the network is off; the rest is
-the command. With `abi` alone as the argument it prints the version that the kernel has.
+It runs with every command, so it imports little: json and typing would take as long as all the rest.
+Its first argument is the plan, marshalled: rules (path and rights), filter, whether the network is off;
+the rest is the command. With `abi` alone as the argument it prints the version that the kernel has.
 """
 
 import ctypes
-import json
+import marshal
 import os
 import struct
 import sys
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class Plan(TypedDict):
+        """What a command may reach."""
+
+        rules: list[tuple[str, bool]]
+        filter: bytes
+        is_offline: bool
+        temporary: str
+
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _NO_NEW_PRIVS, _SECCOMP, _DROP_BOUNDING = 38, 22, 24
@@ -26,12 +38,12 @@ def main() -> None:
     if sys.argv[1] == "abi":
         sys.stdout.write(f"{_abi()}\n")
         return
-    plan: dict[str, Any] = json.loads(sys.argv[1])
+    plan: Plan = marshal.loads(bytes.fromhex(sys.argv[1]))
     _drop_capabilities()
     _check(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
     _restrict_files(plan)
     if plan["filter"]:
-        _install(bytes.fromhex(plan["filter"]))
+        _install(plan["filter"])
     os.environ["TMPDIR"] = plan["temporary"]  # noqa: TID251 -- the command's
     os.execvp(sys.argv[2], sys.argv[2:])
 
@@ -46,7 +58,7 @@ def rights_of(abi: int) -> tuple[int, int]:
     return 0b1101 & known, known
 
 
-def _restrict_files(plan: dict[str, Any]) -> None:
+def _restrict_files(plan: "Plan") -> None:
     abi = _abi()
     read, write = rights_of(abi)
     network = 3 if abi >= _FIRST_WITH_NETWORK and plan["is_offline"] else 0
