@@ -39,7 +39,7 @@ def _row(bench: BenchmarkContext, kind: str, workspace: Path, home: Path) -> lis
     return [
         Result(
             f"a confined command in {kind}, CPU over the bare one", confined - bare, "s",
-            MAX_OVERHEAD_S, note=f"`true`: {confined * 1e3:.1f} ms, without a sandbox {bare * 1e3:.1f} ms",
+            MAX_OVERHEAD_S, note=f"`true` takes {confined * 1e3:.1f} ms, and {bare * 1e3:.1f} ms bare",
         )
     ]  # fmt: skip
 

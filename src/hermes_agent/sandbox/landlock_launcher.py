@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import TypedDict
 
     class Plan(TypedDict):
-        """What a command may reach."""
+        """Limits of one command."""
 
         rules: list[tuple[str, bool]]
         filter: bytes
