@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -294,6 +295,26 @@ def test_a_protected_file_that_a_command_makes_is_noted(box: Bubblewrap, tmp_pat
     output_of(child)
     (note,) = child.notes
     assert note.startswith(f"this made {work}/AGENTS.md, which other programs run or follow")
+
+
+@needs_bwrap
+def test_a_protected_file_is_noted_however_fast_it_is_made(
+    box: Bubblewrap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    start = Sandbox._start
+
+    def start_and_wait(*args: Any) -> Child:
+        child = start(*args)
+        wait_for(work / "AGENTS.md")
+        return child
+
+    monkeypatch.setattr(Sandbox, "_start", start_and_wait)
+    job = Job(["/bin/sh", "-c", "echo x > AGENTS.md"], work, work, tmp_path / "hermes")
+    child = box.spawn(Permit._for_tests(), job)
+    output_of(child)
+    assert len(child.notes) == 1
 
 
 @needs_bwrap

@@ -11,7 +11,14 @@ from hermes_agent.approval.danger import Access, places
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.limits import MAX_PROCESSES, unlimited
 from hermes_agent.sandbox.orphan_killer import orphan_killer
-from hermes_agent.sandbox.sandboxes import Enclosure, Job, Network, check, note_protected
+from hermes_agent.sandbox.sandboxes import (
+    Enclosure,
+    Job,
+    Network,
+    check,
+    missing_protected,
+    note_protected,
+)
 from hermes_core.settings import ToolSettings
 
 if TYPE_CHECKING:
@@ -53,10 +60,11 @@ class Container(Enclosure):
             threading.Thread(target=self._kill, args=(name,), daemon=True).start()
 
         command = self._named(job, permit.access, name)
+        missing = missing_protected(job, permit.access)
         child = self._start([*unlimited(), *command], job)
         child.on_kill = kill
         child.at_end(functools.partial(orphan_killer.release, item))
-        note_protected(child, job, permit.access)
+        note_protected(child, missing)
         return child
 
     def _kill(self, name: str) -> None:

@@ -135,13 +135,14 @@ class Sandbox(ABC):
         if not permit.is_confined:
             return self._start([*limits.unlimited(), *job.command], job)
         fds: list[int] = []
+        missing = missing_protected(job, permit.access)
         try:
             command = [*self._limits.words(), *self.wrapped(job, permit.access, fds)]
             child = self._start(command, job, fds)
         finally:
             for fd in fds:
                 os.close(fd)
-        note_protected(child, job, permit.access)
+        note_protected(child, missing)
         return child
 
     def _start(self, command: list[str], job: Job, fds: Sequence[int] = ()) -> Child:
@@ -247,13 +248,17 @@ def check(permit: object) -> None:
         raise TypeError("a process is started with the permit of the gate")
 
 
-def note_protected(child: Child, job: Job, access: Access) -> None:
-    """Let a child note which protected files it made; those that are not there cannot be mounted."""
-    missing = [
+def missing_protected(job: Job, access: Access) -> list[str]:
+    """Return the protected files that are not there, so that they cannot be mounted read-only."""
+    return [
         path
         for path in places.protected_in(os.path.realpath(job.workspace))[0]
         if not os.path.lexists(path) and path not in access.writes
     ]
+
+
+def note_protected(child: Child, missing: Sequence[str]) -> None:
+    """Let a child note which protected files it made; they were missing before its start."""
 
     def look() -> None:
         child.notes += [
