@@ -40,14 +40,14 @@ class Pass(NamedTuple):
     threads: int
 
 
-def at_every_point(folder: Path, one: Pass, *, step: int = 1) -> Row[Findings]:
+def at_every_point(folder: Path, run: Pass, *, step: int = 1) -> Row[Findings]:
     """Kill at every `step`th point of a pass, each time on a fresh store."""
     expected = Expectation(workload.undisturbed())
 
     def kill_at(workers: ForkServer, point: int) -> tuple[Findings, Worker]:
-        path = folder / f"{one.trap}-{one.threads}-{point}.db"
-        threads = [f"r0w0t{number}" for number in range(one.threads)]
-        worker = workers.start(Order(str(path), threads, 1, trap=one.trap, kill_at=point))
+        path = folder / f"{run.trap}-{run.threads}-{point}.db"
+        threads = [f"r0w0t{number}" for number in range(run.threads)]
+        worker = workers.start(Order(str(path), threads, 1, trap=run.trap, kill_at=point))
         found = Findings()
         listen([worker], lambda: worker.is_silent)
         if not worker.is_silent:
@@ -57,7 +57,7 @@ def at_every_point(folder: Path, one: Pass, *, step: int = 1) -> Row[Findings]:
         found.add(_inspect(path, {0: [worker]}, expected))
         return found, worker
 
-    name = f"every {one.trap}, {one.threads} thread{'s' * (one.threads > 1)}"
+    name = f"every {run.trap}, {run.threads} thread{'s' * (run.threads > 1)}"
     return kill_at_every_point(name, MODULE, Findings(), kill_at, step=step)
 
 
@@ -174,8 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="hermes-crash-") as name:
         folder = Path(name)
         if not chosen.no_points:
-            for one in (Pass("statement", 1), Pass("statement", 3), Pass("file", 1)):
-                rows.append(at_every_point(folder, one))
+            for run in (Pass("statement", 1), Pass("statement", 3), Pass("file", 1)):
+                rows.append(at_every_point(folder, run))
                 _print(f"{rows[-1].name}: {rows[-1].kills} kills")
         for count, share in zip(writers, shares_of(chosen.kills, writers), strict=True):
             rows.append(at_random_moments(folder, count, share, seed))

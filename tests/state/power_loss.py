@@ -220,19 +220,19 @@ class Disk:
             case "write" | "truncate":
                 self._cached[event.name].pending.append(event)
 
-    def _sync_folder(self, wanted: int) -> None:
-        if wanted:
+    def _sync_folder(self, is_synced: int) -> None:
+        if is_synced:
             self._durable = dict(self._cached)
 
     def after_cut(self, keep: Callable[[], bool] = lambda: False) -> dict[str, bytes]:
         """The files that are left; `keep` is asked for every sector and name that was not synced."""
-        left: dict[str, bytes] = {}
+        durable_files: dict[str, bytes] = {}
         for name in self._cached.keys() | self._durable.keys():
             durable, cached = self._durable.get(name), self._cached.get(name)
             file = cached if durable is not cached and keep() else durable
             if file is not None:
-                left[name] = file.content(keep)
-        return left
+                durable_files[name] = file.content(keep)
+        return durable_files
 
 
 class Loss(NamedTuple):
@@ -265,11 +265,11 @@ def cut_everywhere(
         dice = random.Random(f"{seed}/{number}")
         chance = dice.choice((0.1, 0.5, 0.9))
         keep = (lambda: False) if seed is None else lambda d=dice, c=chance: d.random() < c
-        one = _look(disk, place, expected, keep)
-        if not one.is_clean:
+        findings = _look(disk, place, expected, keep)
+        if not findings.is_clean:
             found.notes.append(f"seed {seed}, after event {number}: {event.kind} {event.name}")
-        one.acknowledged = 0  # the same ones at every cut: counted once, below
-        found.add(one)
+        findings.acknowledged = 0  # the same ones at every cut: counted once, below
+        found.add(findings)
     found.acknowledged = sum(disk.acknowledged.values())
     return Loss(cuts, found)
 

@@ -61,15 +61,15 @@ def test_a_thread_makes_the_checkpoints_and_a_writer_only_what_is_left(
         return copy(conn, mode)
 
     monkeypatch.setattr(checkpoint, "_copy", noted)
-    wanted = {
+    expected = {
         ("hermes-checkpoint", apsw.SQLITE_CHECKPOINT_PASSIVE),
         ("hermes-writer", apsw.SQLITE_CHECKPOINT_FULL),
     }
     for _ in range(100):
         fill(store, 100)
-        if set(makers) == wanted and len(makers) >= 4:
+        if set(makers) == expected and len(makers) >= 4:
             return
-    assert set(makers) == wanted
+    assert set(makers) == expected
 
 
 def test_without_a_second_connection_a_writer_makes_the_checkpoint(

@@ -53,14 +53,14 @@ def test_what_every_message_asks_of_the_store_is_parsed_once(tmp_path: Path) -> 
                 delivery = InboundMessage("chat", f"room{number}", f"{number}.{position}")
                 message = {"role": "user", "content": "hello"}
                 accepted = store.write(turns.accept, f"s{number}", message, inbound=delivery)
-                taken = store.write(turns.claim, accepted.turn_id, f"s{number}", "me")
-                assert taken is not None
+                claimed = store.write(turns.claim, accepted.turn_id, f"s{number}", "me")
+                assert claimed is not None
                 store.write(
                     turns.finish,
                     accepted.turn_id,
                     "answered",
                     message={"role": "assistant", "content": "hi"},
-                    lease=taken.lease,
+                    lease=claimed.lease,
                     parts=[OutboundPart("chat", f"room{number}", "hi")],
                 )
                 for row in store.read(outbox.due):

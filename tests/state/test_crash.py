@@ -64,9 +64,9 @@ def test_kills_at_random_moments_lose_nothing(tmp_path: Path, writers: int, coun
 
 
 def test_every_step_of_the_script_can_be_told_from_the_one_before() -> None:
-    shown = workload.undisturbed()
-    assert len(shown) > 40
-    assert all(before != after for before, after in zip(shown, shown[1:], strict=False))
+    views = workload.undisturbed()
+    assert len(views) > 40
+    assert all(before != after for before, after in zip(views, views[1:], strict=False))
 
 
 class TestTheMatrixCanFail:
@@ -82,9 +82,9 @@ class TestTheMatrixCanFail:
             next(script)
         return store
 
-    def _found(self, store: SessionDB, told: int = STEPS) -> workload.Findings:
+    def _found(self, store: SessionDB, acknowledged: int = STEPS) -> workload.Findings:
         with store:
-            return workload.verify(store, {"r0w0t0": told}, self.EXPECTED)
+            return workload.verify(store, {"r0w0t0": acknowledged}, self.EXPECTED)
 
     def test_a_true_prefix_is_accepted(self) -> None:
         assert self._found(self._store()).is_clean

@@ -28,7 +28,7 @@ from hermes_state.engines.sqlite import connection
 from hermes_state.ledger import messages, sessions
 from tests.support.faults import disk_full_at
 
-NOBODY = 65534
+NOBODY_UID = 65534
 
 
 @pytest.fixture
@@ -180,8 +180,8 @@ def as_somebody_else(work: Callable[[], None]) -> type[BaseException] | None:
         status = 0
         try:
             if os.getuid() == 0:
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
+                os.setgid(NOBODY_UID)
+                os.setuid(NOBODY_UID)
             work()
         except BaseException as error:  # noqa: BLE001 -- told to the parent as an exit status
             status = next((n for n, kind in enumerate(kinds, 1) if isinstance(error, kind)), 99)
@@ -242,7 +242,7 @@ def owned(reachable: Path) -> Path:
         assert store.search_messages("hello")
     if os.getuid() == 0:
         for path in (reachable, *reachable.iterdir()):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, NOBODY_UID, NOBODY_UID)
     return reachable
 
 

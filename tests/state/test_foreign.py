@@ -125,7 +125,7 @@ class Foreign:
             conn.execute(sql, bindings)  # type: ignore[arg-type]
         conn.close()
 
-    def session(self, id_: str, *said: str, **row: object) -> None:
+    def session(self, id_: str, *messages: str, **row: object) -> None:
         self._clock += 10
         config = row.pop("model_config", None)
         self.insert(
@@ -133,7 +133,7 @@ class Foreign:
             **{"id": id_, "source": "cli", "started_at": self._clock, **row},
             model_config=json.dumps(config) if config is not None else None,
         )
-        for text in said:
+        for text in messages:
             self.say(id_, text)
 
     def say(self, session_id: str, content: object, role: str = "user", **row: object) -> None:
@@ -185,7 +185,7 @@ def row_of(db: SessionDB, session_id: str) -> dict[str, Any]:
     return row
 
 
-def said(db: SessionDB, session_id: str, include_inactive: bool = False) -> list[Any]:
+def contents_of(db: SessionDB, session_id: str, include_inactive: bool = False) -> list[Any]:
     return [
         m["content"]
         for m in db.read(message_ledger.of_session, session_id, include_inactive=include_inactive)
@@ -479,7 +479,7 @@ def test_content_that_only_pythons_json_reads_is_taken(db: SessionDB, foreign: F
     foreign.say("s", '\x00json:["half \\ud800 character", "\\u00e4"]')
     foreign.say("s", "\x00json:{broken")
     take(db, foreign.path)
-    assert said(db, "s") == [["half ? character", "ä"], "\x00json:{broken"]
+    assert contents_of(db, "s") == [["half ? character", "ä"], "\x00json:{broken"]
 
 
 def test_rewound_and_compacted_messages_stay_without_counting(
@@ -490,7 +490,7 @@ def test_rewound_and_compacted_messages_stay_without_counting(
     foreign.say("s", "rewound", active=0)
     foreign.say("s", "summary")
     take(db, foreign.path)
-    assert said(db, "s") == ["summary"]
+    assert contents_of(db, "s") == ["summary"]
     old, rewound, _ = db.read(message_ledger.of_session, "s", include_inactive=True)
     assert (old["compacted"], rewound["compacted"]) == (True, False)
     assert row_of(db, "s")["message_count"] == 1
@@ -500,14 +500,14 @@ SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] much was done"
 LONG = "the pangolin is asleep in the reading room of the library"
 
 
-def compact(foreign: Foreign, session_id: str, *kept: tuple[str, str, float | None]) -> None:
+def compact(foreign: Foreign, session_id: str, *messages: tuple[str, str, float | None]) -> None:
     """Compact in place: hide all rows, add a summary and copies (role, text, time) of some."""
     foreign.run(
         "UPDATE messages SET active = 0, compacted = 1 WHERE session_id = ? AND active = 1",
         session_id,
     )
     foreign.say(session_id, SUMMARY)
-    for role, text, at in kept:
+    for role, text, at in messages:
         foreign.say(session_id, text, role=role, **({} if at is None else {"timestamp": at}))
 
 
@@ -530,7 +530,7 @@ def test_messages_compacted_in_place_are_shown_whole_and_found_once(
     found = db.get_messages_as_conversation("s", include_ancestors=True)
     assert [m["content"] for m in found] == whole
     assert [m["content"] for m in db.read(message_ledger.page, "s", limit=3)] == whole[-3:]
-    assert said(db, "s") == [SUMMARY, "second question", "yes", "third question"]
+    assert contents_of(db, "s") == [SUMMARY, "second question", "yes", "third question"]
     assert len(db.search_messages("pangolin")) == 1
     assert [hit["id"] for hit in db.search_messages("first")] == [2, 1]
     assert db.read(message_ledger.around, "s", 3)["window"][2]["content"] == LONG
@@ -559,7 +559,7 @@ def test_short_copies_are_known_by_their_place_beside_the_summary(
     whole = ["hi", "yes", "and?", "no", "ok", "no", "ok", "yes", "ok"]
     found = db.get_messages_as_conversation("s", include_ancestors=True)
     assert [m["content"] for m in found] == whole
-    assert said(db, "s") == [SUMMARY, "ok", "yes", "ok"]
+    assert contents_of(db, "s") == [SUMMARY, "ok", "yes", "ok"]
     assert db.check() == []
 
 
@@ -593,7 +593,7 @@ def test_a_session_compacted_in_place_since_its_import_shows_all(
     assert take(db, foreign.path).updated == ["s"]
     found = db.get_messages_as_conversation("s", include_ancestors=True)
     assert [m["content"] for m in found] == ["first question", LONG]
-    assert said(db, "s") == [SUMMARY, LONG]
+    assert contents_of(db, "s") == [SUMMARY, LONG]
     assert db.check() == []
 
 
@@ -621,7 +621,7 @@ def test_the_order_is_that_of_writing_not_of_the_clock(db: SessionDB, foreign: F
     for text, at in (("one", 30.0), ("two", 10.0), ("three", 20.0)):
         foreign.say("s", text, timestamp=at)
     take(db, foreign.path)
-    assert said(db, "s") == ["one", "two", "three"]
+    assert contents_of(db, "s") == ["one", "two", "three"]
 
 
 # -- usage ---------------------------------------------------------------------------------------
@@ -799,7 +799,7 @@ def test_an_old_schema_is_read_as_far_as_it_goes(db: SessionDB, tmp_path: Path) 
     foreign.session("sub", "do it", parent_session_id="b")
     report = take(db, foreign.path)
     assert report.imported == (3, 3, 0, 1)
-    assert said(db, "a") == ["hi"]
+    assert contents_of(db, "a") == ["hi"]
     assert db.read(lineage.tip, "a") == "b"
     # Before version 16 delegates bear no mark.
     assert row_of(db, "sub")["relation"] == "delegate"
@@ -859,8 +859,8 @@ def test_a_session_that_grew_gets_its_new_messages(db: SessionDB, foreign: Forei
     report = take(db, foreign.path)
     assert report.imported[:2] == (1, 2)
     assert report.updated == ["c"]
-    assert said(db, "c") == ["more"]
-    assert said(db, "c", include_inactive=True) == ["fourth", "more"]
+    assert contents_of(db, "c") == ["more"]
+    assert contents_of(db, "c", include_inactive=True) == ["fourth", "more"]
     assert not db.read(message_ledger.of_session, "c", include_inactive=True)[0]["active"]
     row = row_of(db, "c")
     assert (row["input_tokens"], row["title"], row["archived"]) == (8, "New", 1)
@@ -889,7 +889,7 @@ def test_a_conversation_that_went_on_here_is_left_alone(db: SessionDB, foreign: 
     foreign.run("UPDATE sessions SET ended_at = 9.0, end_reason = 'compression' WHERE id = 'd'")
     foreign.session("d2", "on", parent_session_id="d")
     report = take(db, foreign.path)
-    assert said(db, "d") == ["fifth", "said here"]
+    assert contents_of(db, "d") == ["fifth", "said here"]
     assert row_of(db, "d")["ended_at"] is None
     assert row_of(db, "d2")["relation"] == "branch"
     assert report.not_imported == [
@@ -905,7 +905,7 @@ def test_a_history_that_was_rewritten_there_is_left_alone(db: SessionDB, foreign
     foreign.run("DELETE FROM messages WHERE content = 'first'")
     foreign.say("a", "new first")
     report = take(db, foreign.path)
-    assert said(db, "a") == ["first", "second"]
+    assert contents_of(db, "a") == ["first", "second"]
     assert [row.what for row in report.not_imported] == ["session a"]
 
 
@@ -916,7 +916,7 @@ def test_a_title_given_here_stays(db: SessionDB, foreign: Foreign) -> None:
     foreign.run("UPDATE sessions SET title = 'Theirs' WHERE id = 'd'")
     foreign.say("d", "more")
     take(db, foreign.path)
-    assert (row_of(db, "d")["title"], said(db, "d")) == ("Mine", ["fifth", "more"])
+    assert (row_of(db, "d")["title"], contents_of(db, "d")) == ("Mine", ["fifth", "more"])
 
 
 def test_a_session_that_began_here_is_not_touched(db: SessionDB, foreign: Foreign) -> None:
@@ -925,7 +925,7 @@ def test_a_session_that_began_here_is_not_touched(db: SessionDB, foreign: Foreig
     foreign.session("child", parent_session_id="s")
     foreign.run("UPDATE sessions SET ended_at = 9.0, end_reason = 'compression' WHERE id = 's'")
     report = take(db, foreign.path)
-    assert (said(db, "s"), report.skipped) == ([], ["s"])
+    assert (contents_of(db, "s"), report.skipped) == ([], ["s"])
     assert row_of(db, "child")["relation"] == "branch"
 
 
@@ -952,12 +952,12 @@ def test_an_import_that_was_killed_is_finished_by_the_next(
 
 def test_progress_adds_up_to_all_messages(db: SessionDB, foreign: Foreign) -> None:
     filled(foreign)
-    heard: list[int] = []
-    take(db, foreign.path, heard.append)
-    assert heard == [3, 1, 1]
-    assert sum(heard) == count_messages(foreign.path)
-    take(db, foreign.path, heard.append)
-    assert sum(heard) == 2 * count_messages(foreign.path)
+    reported: list[int] = []
+    take(db, foreign.path, reported.append)
+    assert reported == [3, 1, 1]
+    assert sum(reported) == count_messages(foreign.path)
+    take(db, foreign.path, reported.append)
+    assert sum(reported) == 2 * count_messages(foreign.path)
 
 
 # -- rows that are not as they should be ---------------------------------------------------------
@@ -986,12 +986,12 @@ def test_text_that_is_none_is_taken_as_far_as_it_can_be_read(
     assert report.imported == (20, 21, 1, 1)
     assert report.repaired == ["s05", "s07", "s09"]
     assert "Invalid characters replaced in: s05, s07, s09." in report.lines()
-    assert said(db, "s05") == ["text 5", "\ufffdA"]
+    assert contents_of(db, "s05") == ["text 5", "\ufffdA"]
     assert row_of(db, "s07")["title"] == "\ufffdA"
     assert take(db, foreign.path).imported == (0, 0, 0, 0)
     foreign.say("s05", "more")
     assert take(db, foreign.path).updated == ["s05"]
-    assert said(db, "s05") == ["text 5", "\ufffdA", "more"]
+    assert contents_of(db, "s05") == ["text 5", "\ufffdA", "more"]
 
 
 def test_a_session_whose_id_is_no_text_is_left_by_name(db: SessionDB, foreign: Foreign) -> None:
@@ -1003,16 +1003,16 @@ def test_a_session_whose_id_is_no_text_is_left_by_name(db: SessionDB, foreign: F
     )
     foreign.run("INSERT INTO sessions (id, source, started_at) VALUES (x'0102', 'cli', 1.0)")
     foreign.run("INSERT INTO sessions (id, source, started_at) VALUES (NULL, 'cli', 1.0)")
-    heard: list[int] = []
-    report = take(db, foreign.path, heard.append)
+    reported: list[int] = []
+    report = take(db, foreign.path, reported.append)
     assert report.imported[:2] == (1, 1)
-    assert {one.what for one in report.not_imported} == {
+    assert {skipped.what for skipped in report.not_imported} == {
         "session None with 0 messages",
         "session \ufffdA with 1 messages",
         r"session b'\x01\x02' with 0 messages",
     }
-    assert {one.why for one in report.not_imported} == {"its id is not text"}
-    assert sum(heard) == count_messages(foreign.path)
+    assert {skipped.why for skipped in report.not_imported} == {"its id is not text"}
+    assert sum(reported) == count_messages(foreign.path)
 
 
 @pytest.mark.parametrize("depth", [190, 990, 1005, 1400, 100_000])
@@ -1060,7 +1060,7 @@ def test_usage_that_cannot_be_taken_is_left_by_name(db: SessionDB, foreign: Fore
         foreign.insert("session_model_usage", session_id="a", model=model, input_tokens=2)
     report = take(db, foreign.path)
     assert report.imported == (1, 1, 0, 2)
-    assert [one.what for one in report.not_imported] == ["usage of m in session a"]
+    assert [skipped.what for skipped in report.not_imported] == ["usage of m in session a"]
     assert row_of(db, "a")["input_tokens"] == 7
     assert take(db, foreign.path).skipped == ["a"]
 
@@ -1076,7 +1076,7 @@ def test_a_message_that_cannot_be_taken_leaves_itself_alone(
     assert report.not_imported == [
         NotImported("message 2 of session a", 1, "it cannot be imported (not this one)")
     ]
-    assert (said(db, "a"), said(db, "b")) == (["one", "two"], ["three"])
+    assert (contents_of(db, "a"), contents_of(db, "b")) == (["one", "two"], ["three"])
     again = take(db, foreign.path)
     assert (again.imported, again.skipped, again.not_imported) == ((0, 0, 0, 0), ["a", "b"], [])
     foreign.run("UPDATE messages SET active = 0 WHERE content = 'two'")
@@ -1084,9 +1084,9 @@ def test_a_message_that_cannot_be_taken_leaves_itself_alone(
     foreign.say("a", "three")
     grown = take(db, foreign.path)
     assert (grown.imported[1], grown.updated) == (1, ["a"])
-    assert [one.what for one in grown.not_imported] == ["message 5 of session a"]
-    assert said(db, "a") == ["one", "three"]
-    assert said(db, "a", include_inactive=True) == ["one", "two", "three"]
+    assert [skipped.what for skipped in grown.not_imported] == ["message 5 of session a"]
+    assert contents_of(db, "a") == ["one", "three"]
+    assert contents_of(db, "a", include_inactive=True) == ["one", "two", "three"]
     assert take(db, foreign.path).skipped == ["a", "b"]
 
 
@@ -1165,7 +1165,7 @@ def test_a_home_that_is_in_use_is_read_with_its_log(db: SessionDB, foreign: Fore
         before = foreign.files()
         take(db, foreign.path)
         assert foreign.files() == before
-    assert said(db, "d") == ["fifth", "in the log"]
+    assert contents_of(db, "d") == ["fifth", "in the log"]
 
 
 def test_a_log_that_a_crash_left_behind_is_read(tmp_path: Path, foreign: Foreign) -> None:
@@ -1176,7 +1176,7 @@ def test_a_log_that_a_crash_left_behind_is_read(tmp_path: Path, foreign: Foreign
         before = foreign.files()
         with SessionDB(tmp_path / f"{name}.db") as db:
             take(db, foreign.path)
-            assert said(db, "d") == ["fifth", "in the log"]
+            assert contents_of(db, "d") == ["fifth", "in the log"]
         assert foreign.files() == before
         (foreign.home / "state.db-shm").unlink(missing_ok=True)
 
@@ -1236,7 +1236,7 @@ def test_a_file_that_is_written_while_it_is_read_stops_the_import(
         import_hermes_agent(db._database, foreign.path, meddle)
     assert db.check() == []
     take(db, foreign.path)
-    assert said(db, "d") == ["fifth", "meanwhile"]
+    assert contents_of(db, "d") == ["fifth", "meanwhile"]
 
 
 def test_a_path_with_odd_characters_is_opened(db: SessionDB, tmp_path: Path) -> None:
@@ -1347,7 +1347,7 @@ _VALUE = (
     | st.floats(allow_nan=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
     | st.binary(max_size=4)
-    | st.binary(max_size=4).map(lambda given: ("text", given))
+    | st.binary(max_size=4).map(lambda content: ("text", content))
     | st.sampled_from(['{"a": NaN}', '["\\ud800"]', "[1", "{}", "a", "b", "compression", "1e400"])
 )
 
@@ -1422,21 +1422,21 @@ def test_as_many_messages_come_out_as_go_in(
 ) -> None:
     foreign = Foreign(tmp_path_factory.mktemp("foreign"))
     with foreign.open() as conn:
-        for number, one in enumerate(shape):
+        for number, row in enumerate(shape):
             conn.execute(
                 "INSERT INTO sessions (id, source, started_at, parent_session_id, end_reason,"
                 " ended_at, title, model_config) VALUES (?, 'cli', ?, ?, ?, ?, ?, ?)",
                 (
                     str(number),
                     number,
-                    str(one["parent"]) if one["parent"] else None,
-                    one["reason"],
-                    1.0 if one["reason"] else None,
-                    one["title"],
-                    json.dumps({one["mark"]: "x"}) if one["mark"] else None,
+                    str(row["parent"]) if row["parent"] else None,
+                    row["reason"],
+                    1.0 if row["reason"] else None,
+                    row["title"],
+                    json.dumps({row["mark"]: "x"}) if row["mark"] else None,
                 ),
             )
-            for text in range(one["messages"]):
+            for text in range(row["messages"]):
                 conn.execute(
                     "INSERT INTO messages (session_id, role, content, timestamp, active)"
                     " VALUES (?, 'user', ?, ?, ?)",
@@ -1445,9 +1445,9 @@ def test_as_many_messages_come_out_as_go_in(
     conn.close()
     with SessionDB.in_memory() as db:
         report = take(db, foreign.path)
-        assert report.imported[:2] == (len(shape), sum(one["messages"] for one in shape))
-        for number, one in enumerate(shape):
-            assert said(db, str(number), include_inactive=True) == [
-                f"{number}.{text}" for text in range(one["messages"])
+        assert report.imported[:2] == (len(shape), sum(row["messages"] for row in shape))
+        for number, row in enumerate(shape):
+            assert contents_of(db, str(number), include_inactive=True) == [
+                f"{number}.{text}" for text in range(row["messages"])
             ]
         assert take(db, foreign.path).imported == (0, 0, 0, 0)

@@ -176,12 +176,12 @@ def test_an_index_that_cannot_be_written_does_not_stop_a_message(tmp_path: Path)
 
 
 def test_two_processes_worth_of_indexers_do_not_index_twice(tmp_path: Path) -> None:
-    with SessionDB(tmp_path / "state.db") as one, SessionDB(tmp_path / "state.db") as two:
-        one.create_session("a", "cli")
+    with SessionDB(tmp_path / "state.db") as first, SessionDB(tmp_path / "state.db") as second:
+        first.create_session("a", "cli")
         for number in range(50):
-            (one, two)[number % 2].append_message("a", "user", f"word{number} shared")
-        assert len(one.search_messages("shared", limit=100)) == 50
-        assert len(two.search_messages("shared", limit=100)) == 50
+            (first, second)[number % 2].append_message("a", "user", f"word{number} shared")
+        assert len(first.search_messages("shared", limit=100)) == 50
+        assert len(second.search_messages("shared", limit=100)) == 50
 
 
 def test_unspaced_script_is_indexed_as_pairs() -> None:

@@ -12,7 +12,7 @@ from hermes_state.ledger import messages as message_ledger
 from hermes_state.values import OutboundPart
 
 BAD = b"one \xff bad byte"
-SHOWN = "one \ufffd bad byte"
+REPLACED = "one \ufffd bad byte"
 
 
 def damage(path: Path, table: str, column: str, where: str = "1") -> None:
@@ -53,16 +53,16 @@ def store(path: Path) -> Iterator[SessionDB]:
 
 def test_a_conversation_is_read_with_the_bad_byte_replaced(store: SessionDB) -> None:
     messages = store.get_messages_as_conversation("first")
-    assert [m["content"] for m in messages[:2]] == [SHOWN, "an answer"]
-    assert store.read(message_ledger.of_session, "first")[0]["content"] == SHOWN
-    assert store.read(titles.title_of, "first") == SHOWN
+    assert [m["content"] for m in messages[:2]] == [REPLACED, "an answer"]
+    assert store.read(message_ledger.of_session, "first")[0]["content"] == REPLACED
+    assert store.read(titles.title_of, "first") == REPLACED
 
 
 def test_lists_keep_their_order_and_show_the_bad_row(store: SessionDB) -> None:
     store.append_message("second", "user", "later")
     listed = store.list_sessions_rich()
     assert [row["id"] for row in listed] == ["second", "first"]
-    assert listed[1]["preview"] == SHOWN
+    assert listed[1]["preview"] == REPLACED
     assert [row["id"] for row in store.list_sessions_rich(search_query="THE SECOND")] == ["second"]
     assert [row["id"] for row in store.list_sessions_rich(search_query="one")] == ["first"]
 
@@ -77,7 +77,7 @@ def test_a_write_that_reads_the_bad_row_succeeds(store: SessionDB) -> None:
     branch = store.write(lineage.branch, "second", title="other")
     assert store.get_session(branch) is not None
     child = store.write(lineage.rotate, "first", [])
-    assert store.read(titles.title_of, child) == SHOWN
+    assert store.read(titles.title_of, child) == REPLACED
 
 
 def test_a_write_that_returns_the_bad_row_succeeds(path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_write_that_returns_the_bad_row_succeeds(path: Path) -> None:
         (piece,) = store.write(outbox.add, [OutboundPart("telegram", "1", "text")])
     damage(path, "outbox", "content")
     with SessionDB(path) as store:
-        assert store.write(outbox.begin, piece)["content"] == SHOWN
+        assert store.write(outbox.begin, piece)["content"] == REPLACED
 
 
 def test_a_store_in_memory_replaces_as_well() -> None:
@@ -94,7 +94,7 @@ def test_a_store_in_memory_replaces_as_well() -> None:
         store._execute_write(
             lambda conn: conn.execute("UPDATE sessions SET preview = CAST(? AS TEXT)", (BAD,))
         )
-        assert store.list_sessions_rich()[0]["preview"] == SHOWN
+        assert store.list_sessions_rich()[0]["preview"] == REPLACED
 
 
 TEXTS = [
@@ -109,8 +109,8 @@ TEXTS = [
 def test_the_check_names_the_row_and_the_column_of_any_text(
     path: Path, table: str, column: str
 ) -> None:
-    one = {"sessions": "id = 'first'", "messages": "id = 3", "meta": "key = 'store_id'"}
-    where = one.get(table, "1")
+    row_of = {"sessions": "id = 'first'", "messages": "id = 3", "meta": "key = 'store_id'"}
+    where = row_of.get(table, "1")
     if column == "parts":
         conn = apsw.Connection(str(path))
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)

@@ -54,16 +54,16 @@ def test_ctrl_c_at_any_moment_of_a_read_leaves_later_reads_whole(
 
 def test_a_closed_store_answers_nothing_and_holds_no_file(store: SessionDB) -> None:
     assert store.search_messages("one")
-    lent, closed = threading.Event(), threading.Event()
+    borrowed, closed = threading.Event(), threading.Event()
 
     def slow(conn: apsw.Connection) -> int:
-        lent.set()
+        borrowed.set()
         closed.wait(TIMEOUT_S)
         return conn.execute("SELECT count(*) FROM messages").get
 
     with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(store._database.run_on_reader, slow)
-        lent.wait(TIMEOUT_S)
+        borrowed.wait(TIMEOUT_S)
         store.close()
         closed.set()
         assert under_way.result() == 1
@@ -75,11 +75,11 @@ def test_a_closed_store_answers_nothing_and_holds_no_file(store: SessionDB) -> N
 
 
 def test_a_read_that_fails_half_way_keeps_nobody_on_an_old_state(store: SessionDB) -> None:
-    kept: list[apsw.Cursor] = []
+    cursors: list[apsw.Cursor] = []
 
     def half(conn: apsw.Connection) -> None:
-        kept.append(conn.execute("SELECT id FROM messages UNION ALL SELECT id FROM messages"))
-        next(iter(kept[0]))
+        cursors.append(conn.execute("SELECT id FROM messages UNION ALL SELECT id FROM messages"))
+        next(iter(cursors[0]))
         raise SessionNotFoundError("no more")
 
     with pytest.raises(SessionNotFoundError):

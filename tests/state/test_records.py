@@ -98,7 +98,7 @@ def test_a_conversation_that_begins_with_a_picture_is_known_by_the_words_beside_
         store.append_message("a", "user", [picture, {"type": "text", "text": "what is\nthis?"}])
         store.append_message("a", "user", "a later word")
         assert store.list_sessions_rich()[0]["preview"] == "what is this?"
-        previews = [one["preview"] for one in store.read(messages.recent_user_messages, "a")]
+        previews = [row["preview"] for row in store.read(messages.recent_user_messages, "a")]
     assert previews == ["a later word", "what is this?", ""]
 
 

@@ -72,8 +72,8 @@ def fill(path: Path, sessions: int = 12, messages: int = 40) -> Rows:
         for number in range(sessions):
             name = f"s{number}"
             store.create_session(name, "cli")
-            said = [f"{number} {turn} " + "lorem ipsum " * 20 for turn in range(messages)]
-            store.append_messages(name, [{"role": "user", "content": text} for text in said])
+            contents = [f"{number} {turn} " + "lorem ipsum " * 20 for turn in range(messages)]
+            store.append_messages(name, [{"role": "user", "content": text} for text in contents])
         store.append_message("s0", "user", "long " * 20_000)
         store.write(lineage.rotate, "s1", [{"role": "user", "content": "in short"}], child_id="s1b")
         store.write(
@@ -179,8 +179,8 @@ def test_what_was_only_in_the_log_is_saved(tmp_path: Path) -> None:
     assert (tmp_path / "state.db-wal").stat().st_size > 50 * PAGE
     result = repair(path)
     with SessionDB(path) as store:
-        said = [message["content"] for message in store.read(message_ledger.of_session, "s0")]
-        assert said[-50:] == [f"in the log {number}" for number in range(50)]
+        contents = [message["content"] for message in store.read(message_ledger.of_session, "s0")]
+        assert contents[-50:] == [f"in the log {number}" for number in range(50)]
         assert store.check() == []
     assert result.lost == []
 

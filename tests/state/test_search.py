@@ -41,7 +41,7 @@ def test_finds_are_marked_in_whichever_case_they_stand(query: str, marked: str) 
 
 
 @pytest.mark.parametrize(
-    ("said", "query", "found"),
+    ("match", "query", "found"),
     [
         ("a café here", "cafe", ">>>café<<<"),
         ("a cafe\u0301 here", "café", ">>>cafe\u0301<<<"),
@@ -51,10 +51,10 @@ def test_finds_are_marked_in_whichever_case_they_stand(query: str, marked: str) 
     ],
 )
 def test_a_snippet_shows_what_the_index_took_for_the_same(
-    said: str, query: str, found: str
+    match: str, query: str, found: str
 ) -> None:
-    (shown,) = snippets("before " * 100 + said + " after" * 100, query=query)
-    assert found in shown
+    (snippet,) = snippets("before " * 100 + match + " after" * 100, query=query)
+    assert found in snippet
 
 
 def test_a_snippet_is_one_line_around_the_first_find() -> None:
@@ -70,9 +70,9 @@ def test_a_snippet_is_one_line_around_the_first_find() -> None:
 def test_every_find_is_marked_and_nothing_else_is_changed(needles: list[str], text: str) -> None:
     longest_first = sorted(needles, key=len, reverse=True)
     finds = re.findall("|".join(longest_first), text, re.IGNORECASE)
-    shown = search.snippet(text, search.Needle(needles))
-    assert shown.count(">>>") == shown.count("<<<") == len(finds)
-    assert shown.replace(">>>", "").replace("<<<", "") == " ".join(text.split())
+    snippet = search.snippet(text, search.Needle(needles))
+    assert snippet.count(">>>") == snippet.count("<<<") == len(finds)
+    assert snippet.replace(">>>", "").replace("<<<", "") == " ".join(text.split())
 
 
 def test_one_page_after_another_meets_every_hit_once() -> None:

@@ -133,16 +133,16 @@ class Model:
     def have_count(self, session: Session, messages: list[Message], *, active: bool) -> None:
         """Have messages count or not, wherever their conversation has them."""
         origins = {message.origin for message in messages}
-        for one in self.conversation(session):
-            for message in one.messages:
+        for member in self.conversation(session):
+            for message in member.messages:
                 if message.origin in origins:
                     message.active = active
 
     def undo(self, child: Session) -> None:
         assert child.parent is not None
         parent = self.sessions[child.parent]
-        said = [m for m in child.messages if m.kind == "message"]
-        parent.messages = sorted(parent.messages + said, key=lambda m: m.number)
+        spoken = [m for m in child.messages if m.kind == "message"]
+        parent.messages = sorted(parent.messages + spoken, key=lambda m: m.number)
         child.messages = [m for m in child.messages if m.kind != "message"]
         parent.tip, parent.title, parent.reason = True, child.title, child.reason
         parent.last = max(parent.last, child.last)
@@ -161,7 +161,7 @@ class Model:
         self.routes = {key: new if id_ == old else id_ for key, id_ in self.routes.items()}
 
     def delete(self, chosen: list[Session]) -> None:
-        doomed = {s.id for one in chosen for s in self.conversation(one)}
+        doomed = {s.id for root in chosen for s in self.conversation(root)}
         while True:
             more = {
                 member.id
@@ -312,7 +312,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(number=choices, tail=st.integers(0, 3))
     def rotate(self, number: int, tail: int) -> None:
         session, name = self.pick(number), self.new_name()
-        kept = session.active[len(session.active) - tail :] if tail else []
+        tail_messages = session.active[len(session.active) - tail :] if tail else []
         ids = [m["id"] for m in self.store.get_messages_as_conversation(session.id)]
         carried: list[Any] = [{"role": "user", "content": "summary"}]
         carried += ids[len(ids) - tail :] if tail else []
@@ -321,7 +321,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.store.write(lineage.rotate, session.id, carried, child_id=name)
             return
         assert self.store.write(lineage.rotate, session.id, carried, child_id=name) == name
-        self.model.rotate(session, name, kept)
+        self.model.rotate(session, name, tail_messages)
 
     @precondition(lambda self: self.model.sessions)
     @rule(number=choices)
@@ -356,9 +356,9 @@ class StoreMachine(RuleBasedStateMachine):
             return
         position = users[back % len(users)]
         result = self.store.write(message_ledger.rewind, session.id, stored[position]["id"])
-        taken = session.active[position:]
-        assert result["rewound_count"] == len(taken)
-        self.model.have_count(session, taken, active=False)
+        rewound = session.active[position:]
+        assert result["rewound_count"] == len(rewound)
+        self.model.have_count(session, rewound, active=False)
 
     @precondition(lambda self: self.model.sessions)
     @rule(number=choices)
@@ -366,16 +366,16 @@ class StoreMachine(RuleBasedStateMachine):
         session = self.pick(number)
         count = self.store.write(message_ledger.restore, session.id, 0)
         assert count == len(session.messages) - len(session.active)
-        taken = [message for message in session.messages if not message.active]
-        self.model.have_count(session, taken, active=True)
+        restored = [message for message in session.messages if not message.active]
+        self.model.have_count(session, restored, active=True)
 
     @precondition(lambda self: self.model.sessions)
     @rule(number=choices, archived=st.booleans())
     def archive(self, number: int, archived: bool) -> None:
         session = self.pick(number)
         assert self.store.write(sessions.set_archived, session.id, archived)
-        for one in self.model.conversation(session):
-            one.archived = archived
+        for member in self.model.conversation(session):
+            member.archived = archived
 
     @precondition(lambda self: self.model.sessions)
     @rule(number=choices)
@@ -442,7 +442,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert {row["id"] for row in rows} == self.model.sessions.keys()
         for row in rows:
             expected = self.model.sessions[row["id"]]
-            assert _shown(row) == _meant(expected)
+            assert _fields(row) == _meant(expected)
             stored = self.store.read(message_ledger.of_session, row["id"], include_inactive=True)
             assert [(m["role"], m["content"], m["kind"], m["active"]) for m in stored] == [
                 (m.role, m.content, m.kind, m.active) for m in expected.messages
@@ -457,11 +457,11 @@ class StoreMachine(RuleBasedStateMachine):
             for s in self.model.sessions.values()
             if s.tip and not s.archived and s.relation != "delegate"
         ]
-        shown = [row["last_active_at"] for row in self.store.list_sessions_rich(limit=None)]
-        assert shown == sorted((s.last for s in tips), reverse=True)
+        listed = [row["last_active_at"] for row in self.store.list_sessions_rich(limit=None)]
+        assert listed == sorted((s.last for s in tips), reverse=True)
 
 
-def _shown(row: dict[str, Any]) -> tuple[Any, ...]:
+def _fields(row: dict[str, Any]) -> tuple[Any, ...]:
     return (
         row["source"], row["conversation_id"], row["parent_session_id"], row["relation"],
         row["depth"], bool(row["is_tip"]), row["title"], row["preview"], row["end_reason"],

@@ -263,13 +263,13 @@ class World:
 
     def __init__(self, db: SessionDB) -> None:
         self.db = db
-        self.made = 0
+        self.id_count = 0
         self.here = ""
         self.begin({"source": "cli"}, None)
 
     def new_id(self) -> str:
-        self.made += 1
-        return f"s{self.made}"
+        self.id_count += 1
+        return f"s{self.id_count}"
 
     def begin(self, place: dict[str, str], title: str | None) -> None:
         self.here = self.db.create_session(self.new_id(), **place)
@@ -281,10 +281,10 @@ Step = Callable[[World], object]
 
 
 @st.composite
-def _said(draw: st.DrawFn) -> Step:
+def _messages(draw: st.DrawFn) -> Step:
     role = draw(st.sampled_from(["user", "assistant", "tool"]))
     content = draw(_TEXT | st.lists(_JSON, max_size=2))
-    kept = draw(
+    fields = draw(
         st.fixed_dictionaries(
             {},
             optional={
@@ -297,7 +297,7 @@ def _said(draw: st.DrawFn) -> Step:
             },
         )
     )
-    return lambda world: world.db.append_message(world.here, role, content, **kept)
+    return lambda world: world.db.append_message(world.here, role, content, **fields)
 
 
 def _turn(world: World) -> None:
@@ -315,8 +315,8 @@ def _turn(world: World) -> None:
 
 
 def _rotate(world: World) -> None:
-    kept = [message["id"] for message in world.db.read(messages.of_session, world.here)][-2:]
-    carried = [{"role": "user", "content": "in short"}, *kept]
+    tail_ids = [message["id"] for message in world.db.read(messages.of_session, world.here)][-2:]
+    carried = [{"role": "user", "content": "in short"}, *tail_ids]
     world.here = world.db.write(lineage.rotate, world.here, carried, child_id=world.new_id())
 
 
@@ -353,8 +353,8 @@ _BEGIN = st.builds(
     st.sampled_from([None, "Chat", "Chat #2", "a\u200bb"]),
 )
 _STEPS = st.one_of(
-    _said(),
-    _said(),
+    _messages(),
+    _messages(),
     _BEGIN,
     st.sampled_from([_turn, _rotate, _undo, _branch, _branch_and_forget, _rewind, _end]),
 )

@@ -19,8 +19,8 @@ def manners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Wr
     monkeypatch.setattr(write_fairness, "_PRIORITY_AFTER_S", -1.0)
     both = [WriteFairness(tmp_path / "state.db", 30.0) for _ in range(2)]
     yield both
-    for one in both:
-        one.close()
+    for fairness in both:
+        fairness.close()
 
 
 def insists(other: WriteFairness) -> bool:
@@ -31,39 +31,39 @@ def insists(other: WriteFairness) -> bool:
 def test_who_has_waited_long_enough_insists_until_it_has_written(
     manners: list[WriteFairness],
 ) -> None:
-    one, other = manners
+    first, other = manners
     assert not insists(other)
-    assert one.wait(0)
+    assert first.wait(0)
     assert insists(other)
     assert other._flag is not None and other._flag[0], "it is seen without asking for the lock"
-    one.done()
+    first.done()
     assert not insists(other)
     assert not other._flag[0]
 
 
 def test_only_one_insists_at_a_time(manners: list[WriteFairness]) -> None:
-    one, other = manners
-    one.wait(0)
+    first, other = manners
+    first.wait(0)
     assert other.wait(0), "it goes on waiting, without insisting"
-    one.done()
+    first.done()
     other.wait(1)
-    assert insists(one)
+    assert insists(first)
 
 
 def test_who_insists_and_never_writes_is_not_waited_for(
     manners: list[WriteFairness], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = manners
+    first, other = manners
     monkeypatch.setattr(write_fairness, "_MAX_YIELD_S", 0.01)
-    one.wait(0)
+    first.wait(0)
     other.give_way()
     assert insists(other)
 
 
 def test_a_wait_ends_when_the_time_is_up(tmp_path: Path) -> None:
-    one = WriteFairness(tmp_path / "state.db", -1.0)
-    assert not one.wait(0)
-    one.close()
+    fairness = WriteFairness(tmp_path / "state.db", -1.0)
+    assert not fairness.wait(0)
+    fairness.close()
 
 
 def test_courtesy_dies_with_its_process(tmp_path: Path) -> None:

@@ -54,13 +54,13 @@ def conversation(store: SessionDB, name: str) -> Iterator[None]:
     yield
     store.write(routes.save, Route(f"{name}:key", '{"kept": 1}'), chat)
     yield
-    said: list[int] = []
+    message_ids: list[int] = []
     for number in range(4):
         role = "assistant" if number % 2 else "user"
         _fail(store)
-        said.append(store.append_message(chat, role, f"{name}: message {number}"))
+        message_ids.append(store.append_message(chat, role, f"{name}: message {number}"))
         yield
-    yield from _turn_over_a_rotation(store, name, said)
+    yield from _turn_over_a_rotation(store, name, message_ids)
     yield from _undo_and_branch(store, name)
     yield from _failed_turn_and_delete(store, name)
     yield from _let_in_and_out(store, name)
@@ -72,7 +72,9 @@ def _fail(store: SessionDB) -> None:
         store.set_session_title("nobody", "x" * 1_000)
 
 
-def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> Iterator[None]:
+def _turn_over_a_rotation(
+    store: SessionDB, name: str, message_ids: Sequence[int]
+) -> Iterator[None]:
     """A turn with tool calls; the conversation is compacted while it runs."""
     chat, child = f"{name}:a", f"{name}:b"
     lease = store.write(leases.acquire, chat, "worker")
@@ -99,7 +101,9 @@ def _turn_over_a_rotation(store: SessionDB, name: str, said: Sequence[int]) -> I
     store.write(effects.done, first, result, lease)
     yield
     summary = {"role": "user", "content": f"{name}: summary"}
-    store.write(lineage.rotate, chat, [summary, said[-1], step_id], child_id=child, lease=lease)
+    store.write(
+        lineage.rotate, chat, [summary, message_ids[-1], step_id], child_id=child, lease=lease
+    )
     yield
     store.write(effects.start, second, lease)
     yield
@@ -120,14 +124,14 @@ def _answer_and_deliver(store: SessionDB, name: str, turn_id: str, lease: Lease)
     answer = {"role": "assistant", "content": f"{name}: answer"}
     store.write(turns.finish, turn_id, "answered", message=answer, parts=pieces, lease=lease)
     yield
-    one, two = (piece["id"] for piece in store.read(outbox.of_turn, turn_id))
-    store.write(outbox.begin, one)
+    first_id, second_id = (piece["id"] for piece in store.read(outbox.of_turn, turn_id))
+    store.write(outbox.begin, first_id)
     yield
-    store.write(outbox.sent, one, "sent 1")
+    store.write(outbox.sent, first_id, "sent 1")
     yield
-    store.write(outbox.begin, two)
+    store.write(outbox.begin, second_id)
     yield
-    store.write(outbox.retry, two, "try again", 0.0)
+    store.write(outbox.retry, second_id, "try again", 0.0)
     yield
 
 
@@ -286,16 +290,16 @@ class Findings(findings.Findings):
 class Expectation(NamedTuple):
     """The views a script goes through."""
 
-    shown: list[View]
+    views: list[View]
 
     @property
     def length(self) -> int:
         """The steps of one script."""
-        return len(self.shown) - 1
+        return len(self.views) - 1
 
     def after(self, steps: int, cycle: int) -> View:
         """What must be seen of the script number `cycle` of a thread that has made so many steps."""
-        return self.shown[min(max(steps - cycle * self.length, 0), self.length)]
+        return self.views[min(max(steps - cycle * self.length, 0), self.length)]
 
 
 def inspect(path: Path, acknowledged: Mapping[str, int], expected: Expectation) -> Findings:
@@ -347,26 +351,26 @@ def verify(
 def _compare(
     thread: str,
     seen: Mapping[int, View],
-    told: int,
+    acknowledged: int,
     expected: Expectation,
     spare: int,
     found: Findings,
 ) -> None:
-    cycles = range(max([told // expected.length + 1, *seen]) + 1)
-    for steps in range(told, told + spare + 1):
+    cycles = range(max([acknowledged // expected.length + 1, *seen]) + 1)
+    for steps in range(acknowledged, acknowledged + spare + 1):
         if all(seen.get(cycle, {}) == expected.after(steps, cycle) for cycle in cycles):
             return
     for cycle in cycles:
-        must, may = expected.after(told, cycle), expected.after(told + spare, cycle)
+        must, may = expected.after(acknowledged, cycle), expected.after(acknowledged + spare, cycle)
         actual = seen.get(cycle, {})
         if actual not in (must, may):
-            if actual in expected.shown:
-                found.lost += max(expected.shown.index(must) - expected.shown.index(actual), 0)
-                found.illegal += expected.shown.index(actual) > expected.shown.index(may)
+            if actual in expected.views:
+                found.lost += max(expected.views.index(must) - expected.views.index(actual), 0)
+                found.illegal += expected.views.index(actual) > expected.views.index(may)
             else:
                 _diagnose(actual, must, may, found)
             found.notes.append(
-                f"{thread}c{cycle}, {told} acknowledged: {_difference(actual, must)}"
+                f"{thread}c{cycle}, {acknowledged} acknowledged: {_difference(actual, must)}"
             )
 
 
