@@ -69,8 +69,8 @@ def test_nobody_hides_a_start_behind_an_imported_name() -> None:
 
 def test_permits_are_made_by_the_gate_alone() -> None:
     for name, tree in modules():
-        made = [c for c in calls(tree) if isinstance(c.func, ast.Name) and c.func.id == "Permit"]
-        assert not made or name == "approval/gate.py", f"{name} makes a permit"
+        permits = [c for c in calls(tree) if isinstance(c.func, ast.Name) and c.func.id == "Permit"]
+        assert not permits or name == "approval/gate.py", f"{name} makes a permit"
 
 
 def test_whoever_spawns_hands_in_the_permit_of_its_own_call() -> None:

@@ -44,10 +44,10 @@ def test_the_hooks_without_a_caller_are_those_that_are_listed() -> None:
 
 def test_a_caller_names_a_hook_that_exists_and_gives_all_of_its_arguments() -> None:
     wrong = [
-        (str(path), hook, given)
-        for path, hook, given in calls()
+        (str(path), hook, arguments)
+        for path, hook, arguments in calls()
         if hook not in hookspecs.SPECS
-        or given != set(inspect.signature(hookspecs.SPECS[hook]).parameters)
+        or arguments != set(inspect.signature(hookspecs.SPECS[hook]).parameters)
     ]
     assert wrong == []
 

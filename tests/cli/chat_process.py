@@ -111,7 +111,7 @@ class World:
             latest = store.list_sessions_rich(limit=1)[0]
             return store.read(turn_ledger.of_session, latest["id"])
 
-    def said(self) -> list[Any]:
+    def model_messages(self) -> list[Any]:
         """What the model was shown last, without the system prompt."""
         messages = self.server.model_requests[-1].json["messages"]
         return [message["content"] for message in messages if message["role"] != "system"]
@@ -172,18 +172,18 @@ class TerminalChat:
         """What was written, without the sequences that move and colour."""
         return _SEQUENCE.sub("", self.raw).replace("\r\n", "\n")
 
-    def wait_for(self, wanted: str) -> str:
+    def wait_for(self, text: str) -> str:
         """Wait until something is written after what was waited for before."""
 
         def there() -> bool:
-            return self.text.find(wanted, self._seen) >= 0 or self._is_over
+            return self.text.find(text, self._seen) >= 0 or self._is_over
 
         with self._news:
             self._news.wait_for(there, TIMEOUT_S)
-            position = self.text.find(wanted, self._seen)
-            assert position >= 0, f"{wanted!r} was not written in:\n{self.text[self._seen :]}"
+            position = self.text.find(text, self._seen)
+            assert position >= 0, f"{text!r} was not written in:\n{self.text[self._seen :]}"
             before = self.text[self._seen : position]
-            self._seen = position + len(wanted)
+            self._seen = position + len(text)
             return before
 
     def wait_for_prompt(self) -> str:

@@ -31,14 +31,18 @@ def test_the_answer_goes_to_stdout_and_notes_go_to_stderr(world: World) -> None:
 
 def test_json_is_one_document_with_the_result(world: World) -> None:
     world.server.add("Hello.")
-    told = as_json(world.once("--query", "hi", "--json"))
-    assert told["final_response"] == "Hello." and told["completed"] and told["error"] is None
-    assert told["session_id"] == world.sessions()[0]["id"]
-    assert told["usage"]["input_tokens"] > 0
+    document = as_json(world.once("--query", "hi", "--json"))
+    assert (
+        document["final_response"] == "Hello."
+        and document["completed"]
+        and document["error"] is None
+    )
+    assert document["session_id"] == world.sessions()[0]["id"]
+    assert document["usage"]["input_tokens"] > 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stdin", "asked"),
+    ("arguments", "stdin", "question"),
     [
         (["-q", "-"], "from the pipe\n", "from the pipe"),
         ([], "from the pipe\n", "from the pipe"),
@@ -47,12 +51,12 @@ def test_json_is_one_document_with_the_result(world: World) -> None:
     ],
 )
 def test_what_is_piped_in_is_asked_or_added(
-    world: World, arguments: list[str], stdin: str | None, asked: str
+    world: World, arguments: list[str], stdin: str | None, question: str
 ) -> None:
     world.server.add("Yes.")
     done = world.once(*arguments, stdin=stdin)
     assert done.stdout == "Yes.\n", done.stderr
-    assert world.said() == [asked]
+    assert world.model_messages() == [question]
 
 
 def test_nothing_to_ask_is_a_usage_error(world: World) -> None:
@@ -71,8 +75,12 @@ def test_a_failed_turn_says_why_and_exits_with_one(world: World) -> None:
 def test_a_failed_turn_is_told_to_programs_as_well(world: World) -> None:
     world.server.add(wrong_key())
     done = world.once("-q", "hi", "--json")
-    told = as_json(done)
-    assert done.returncode == 1 and told["failed"] and told["failure_reason"] == "model.refused"
+    document = as_json(done)
+    assert (
+        done.returncode == 1
+        and document["failed"]
+        and document["failure_reason"] == "model.refused"
+    )
 
 
 def test_without_a_model_and_without_a_terminal_it_says_what_to_run(world: World) -> None:
@@ -85,7 +93,7 @@ def test_a_secret_of_the_environment_is_not_sent(world: World) -> None:
     world.server.add("Fine.")
     done = world.once("-q", "my key is sk-test-of-the-chat")
     assert done.returncode == 0
-    assert "sk-test-of-the-chat" not in world.said()[0]
+    assert "sk-test-of-the-chat" not in world.model_messages()[0]
 
 
 def test_the_last_conversation_and_a_named_one_are_continued(world: World) -> None:
@@ -93,9 +101,9 @@ def test_the_last_conversation_and_a_named_one_are_continued(world: World) -> No
     assert world.once("-q", "first").returncode == 0
     first = world.sessions()[0]["id"]
     assert world.once("-q", "second", "--continue").returncode == 0
-    assert world.said() == ["first", "One.", "second"]
+    assert world.model_messages() == ["first", "One.", "second"]
     assert world.once("-q", "third", "--resume", first[:-2]).returncode == 0
-    assert world.said() == ["first", "One.", "second", "Two.", "third"]
+    assert world.model_messages() == ["first", "One.", "second", "Two.", "third"]
     (session,) = world.sessions()
     assert session["end_reason"] == "cli_close" and session["message_count"] == 6
 
@@ -174,7 +182,11 @@ def test_a_killed_question_is_answered_by_the_next_one_that_continues(world: Wor
     assert done.stdout == "The second answer.\n"
     assert "no answer yet" in done.stderr
     assert [turn["state"] for turn in world.turns()] == ["answered", "answered"]
-    assert world.said() == ["the first question", "The first answer.", "the second question"]
+    assert world.model_messages() == [
+        "the first question",
+        "The first answer.",
+        "the second question",
+    ]
 
 
 def test_a_dangerous_call_is_denied_where_nobody_can_be_asked(world: World) -> None:
@@ -227,7 +239,7 @@ def test_plugins_hear_the_session_begin_and_end(world: World, home: Home) -> Non
     done = world.once("-q", "hi", HERMES_PLUGINS_ENABLED="witness")
     assert done.stdout == "Good.\n", done.stderr
     assert log.read_text().split("\n")[:-1] == ["start", "end True False", "finalize"]
-    assert "forty-two" in json.dumps(world.said())
+    assert "forty-two" in json.dumps(world.model_messages())
 
 
 CHATTY = """
@@ -313,7 +325,7 @@ def test_a_message_to_a_busy_conversation_is_not_stored_and_can_be_sent_again(
     assert process.communicate(timeout=TIMEOUT_S)[0] == "Done.\n"
     assert world.once("-q", "second", "--continue").stdout == "The second.\n"
     assert [turn["state"] for turn in world.turns()] == ["answered", "answered"]
-    assert world.said() == ["first", "Done.", "second"]
+    assert world.model_messages() == ["first", "Done.", "second"]
 
 
 def test_a_question_leaves_the_open_turns_of_other_conversations_alone(world: World) -> None:

@@ -33,8 +33,8 @@ class Chat:
         assembly = make_assembly(home, store, Host(self.model))
         app: Any = SimpleNamespace(home=home)
         parts = ChatResources(app, ChatOptions(workspace=home.root), store, assembly, "")
-        self.shown: list[Event] = []
-        self.exchange = ChatSurface(parts, session_id, self.shown.append, can_ask=False)
+        self.events: list[Event] = []
+        self.exchange = ChatSurface(parts, session_id, self.events.append, can_ask=False)
 
     def ask(self, text: str, stop: Stop | None = None) -> dict[str, Any]:
         return self.exchange.answer(text, stop=stop or Stop())
@@ -46,7 +46,7 @@ class Chat:
         return thread, results
 
     def text(self) -> str:
-        return "".join(event.text for event in self.shown if isinstance(event, TextDelta))
+        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
 
 
 MakeChat = Callable[..., Chat]
@@ -106,7 +106,7 @@ def test_the_reply_of_an_earlier_turn_is_not_shown_as_the_answer(
     chat = make_chat(["the first answer", "the second answer"], "s")
     assert chat.ask("the second")["final_response"] == "the second answer"
     assert chat.text() == "the second answer"
-    assert any("no answer yet" in event.text for event in chat.shown if isinstance(event, Notice))
+    assert any("no answer yet" in event.text for event in chat.events if isinstance(event, Notice))
 
 
 def test_what_other_processes_left_is_completed_and_shown(

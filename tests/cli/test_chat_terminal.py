@@ -26,7 +26,7 @@ def test_a_message_is_answered_and_the_conversation_ends_with_exit(world: World)
         assert chat.wait() == 0
     (session,) = world.sessions()
     assert session["end_reason"] == "cli_close"
-    assert world.said() == ["hello"]
+    assert world.model_messages() == ["hello"]
 
 
 def test_a_chat_in_which_nothing_was_said_leaves_nothing_behind(world: World) -> None:
@@ -44,11 +44,11 @@ def test_several_lines_can_be_typed_and_pasted(world: World) -> None:
         chat.wait_for("one")
         chat.type("two" + ENTER)
         chat.wait_for("Yes.")
-        assert world.said() == ["one\ntwo"]
+        assert world.model_messages() == ["one\ntwo"]
         chat.wait_for_prompt()
         chat.type("\x1b[200~four\nfive\n\nsix\x1b[201~" + ENTER)
         chat.wait_for("Yes.")
-        assert world.said()[-1] == "four\nfive\n\nsix"
+        assert world.model_messages()[-1] == "four\nfive\n\nsix"
 
 
 def test_what_was_typed_is_in_a_private_history_without_secrets(world: World) -> None:
@@ -65,7 +65,7 @@ def test_what_was_typed_is_in_a_private_history_without_secrets(world: World) ->
         chat.wait_for_prompt()
         chat.type("\x1b[A\x1b[A" + ENTER)
         chat.wait_for("Again.")
-        assert world.said()[-1].startswith("remember")
+        assert world.model_messages()[-1].startswith("remember")
 
 
 def dangerous(world: World) -> tuple[Step, Path]:
@@ -79,9 +79,9 @@ def test_an_approval_is_asked_in_line_and_once_means_once(world: World) -> None:
     world.server.add(step, "Gone.", step, "Refused.")
     with world.chat() as chat:
         chat.say("delete it")
-        asked = chat.wait_for("allow?")
-        assert "Allow this call of terminal?" in asked and "Always allow" not in asked
-        assert f"rm-rf{protected}" in "".join(asked.split())
+        question = chat.wait_for("allow?")
+        assert "Allow this call of terminal?" in question and "Always allow" not in question
+        assert f"rm-rf{protected}" in "".join(question.split())
         chat.type("y" + ENTER)
         chat.wait_for("Gone.")
         assert not protected.exists()
@@ -91,7 +91,7 @@ def test_an_approval_is_asked_in_line_and_once_means_once(world: World) -> None:
         chat.type(ENTER + "use the trash instead" + ENTER)
         chat.wait_for("Refused.")
         assert protected.exists()
-        assert "use the trash instead" in world.said()[-1]
+        assert "use the trash instead" in world.model_messages()[-1]
 
 
 def test_all_of_a_change_is_shown_with_what_a_lasting_yes_is_for(world: World) -> None:
@@ -120,7 +120,7 @@ def test_a_yes_for_the_conversation_lasts_as_long_as_it(world: World) -> None:
         chat.wait_for("Read.")
         chat.say("once more")
         assert "allow?" not in chat.wait_for("Read again.")
-        assert "COLOR=red" in world.said()[-1]
+        assert "COLOR=red" in world.model_messages()[-1]
 
 
 def test_a_question_of_the_model_is_answered_by_number_or_in_words(world: World) -> None:
@@ -131,12 +131,12 @@ def test_a_question_of_the_model_is_answered_by_number_or_in_words(world: World)
         assert "2. blue" in chat.wait_for("answer:")
         chat.type("2" + ENTER)
         chat.wait_for("Thanks.")
-        assert "blue" in world.said()[-1]
+        assert "blue" in world.model_messages()[-1]
         chat.say("another")
         chat.wait_for("answer:")
         chat.type("something like teal" + ENTER)
         chat.wait_for("Thanks a lot.")
-        assert "something like teal" in world.said()[-1]
+        assert "something like teal" in world.model_messages()[-1]
 
 
 def test_ctrl_c_stops_the_turn_and_a_second_one_leaves(world: World) -> None:
@@ -283,7 +283,7 @@ def test_keys_typed_during_a_turn_are_the_next_message(world: World) -> None:
         chat.type("and then" + ENTER)
         quiet.release()
         chat.wait_for("Heard.")
-        assert world.said()[-1] == "and then"
+        assert world.model_messages()[-1] == "and then"
 
 
 def test_a_question_survives_the_process_and_is_asked_again(world: World) -> None:
@@ -331,10 +331,10 @@ def test_end_of_input_at_a_question_leaves_and_allows_nothing(world: World) -> N
 
 def test_a_folder_that_is_gone_is_told_and_replaced(world: World, tmp_path: Path) -> None:
     world.server.add("Yes.", "Yes.")
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    assert world.once("-q", "hi", "-w", str(gone)).returncode == 0
-    gone.rmdir()
+    removed = tmp_path / "gone"
+    removed.mkdir()
+    assert world.once("-q", "hi", "-w", str(removed)).returncode == 0
+    removed.rmdir()
     with world.chat("--continue") as chat:
         assert "no longer exists. Using" in " ".join(chat.wait_for_prompt().split())
     assert world.sessions()[0]["cwd"] == str(world.workspace)
@@ -371,7 +371,7 @@ def test_a_conversation_is_resumed_by_its_title_and_recalled(world: World) -> No
         assert "you: the first question" in recalled and "hermes: The first answer." in recalled
         chat.type("and?" + ENTER)
         chat.wait_for("More.")
-        assert world.said() == ["the first question", "The first answer.", "and?"]
+        assert world.model_messages() == ["the first question", "The first answer.", "and?"]
 
 
 def test_commands_work_and_mistakes_are_told(world: World) -> None:
@@ -385,14 +385,14 @@ def test_commands_work_and_mistakes_are_told(world: World) -> None:
         chat.wait_for("Two.")
         chat.say("/retry")
         chat.wait_for("Two again.")
-        assert world.said() == ["first", "One.", "second"]
+        assert world.model_messages() == ["first", "One.", "second"]
         chat.say("/undo 2")
         chat.wait_for("Undone")
         chat.say("/new")
         chat.wait_for("A new conversation.")
         chat.say("hello")
         chat.wait_for("Fresh.")
-        assert world.said() == ["hello"]
+        assert world.model_messages() == ["hello"]
         chat.say("/sta\t")
         chat.wait_for("Nothing is running.")
         chat.say("/quit")
@@ -409,7 +409,7 @@ def test_a_dumb_terminal_gets_plain_lines(world: World) -> None:
         chat.wait_for("  ")
         chat.type("two\n")
         chat.wait_for("Some **bold** words.")
-        assert world.said() == ["one\ntwo"]
+        assert world.model_messages() == ["one\ntwo"]
         chat.wait_for("> ")
         chat.type("delete it\n")
         chat.wait_for("allow?")

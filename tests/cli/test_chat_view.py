@@ -33,7 +33,7 @@ def notes_of(*happened: Event, answers: io.StringIO | None = None) -> str:
 
 
 def test_a_view_notes_tools_and_what_was_said_on_the_way() -> None:
-    said = notes_of(
+    notes = notes_of(
         TextDelta("I look."),
         events.StepStored(1, "I look.", 1),
         ToolStarted("c1", "read_file", {"path": "a.txt"}),
@@ -41,7 +41,7 @@ def test_a_view_notes_tools_and_what_was_said_on_the_way() -> None:
         TextDelta("It is **empty**."),
         ANSWERED,
     )
-    assert said == "- I look.\n+ read_file a.txt 0.3 s\n"
+    assert notes == "- I look.\n+ read_file a.txt 0.3 s\n"
 
 
 def test_a_view_streams_text_as_it_is_where_it_may() -> None:

@@ -16,7 +16,7 @@ from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import messages
 from tests.cli.conftest import Shell
-from tests.state.test_faults import NOBODY, as_somebody_else, damage, reachable
+from tests.state.test_faults import NOBODY_UID, as_somebody_else, damage, reachable
 
 __all__ = ["reachable"]
 
@@ -228,11 +228,15 @@ def test_a_home_that_may_not_be_entered_is_told_and_repaired(reachable: Path, mo
     def look() -> None:
         os.environ["HERMES_HOME"] = str(reachable)
         found = _doctor("doctor --json")
-        assert ("permissions", "problem") in [(one["what"], one["state"]) for one in found]
+        assert ("permissions", "problem") in [
+            (finding["what"], finding["state"]) for finding in found
+        ]
         assert f"chmod 700 {reachable}" in str(found)
-        mended = _doctor("doctor --fix --json")
-        assert ("permissions", "fixed") in [(one["what"], one["state"]) for one in mended]
-        assert "1 conversations" in str(mended)
+        fixed = _doctor("doctor --fix --json")
+        assert ("permissions", "fixed") in [
+            (finding["what"], finding["state"]) for finding in fixed
+        ]
+        assert "1 conversations" in str(fixed)
 
     assert as_somebody_else(look) is None
 
@@ -256,7 +260,7 @@ def _give_away(folder: Path) -> None:
     """Have everything belong to the user that `as_somebody_else` is."""
     if os.getuid() == 0:
         for path in (folder, *folder.iterdir()):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, NOBODY_UID, NOBODY_UID)
 
 
 def _doctor(line: str) -> list[dict[str, str]]:
@@ -284,15 +288,15 @@ def test_a_bad_byte_in_a_text_is_fixed_while_the_store_is_in_use(home: Home, she
 
 
 def test_the_folder_that_chats_work_in_is_told(home: Home, shell: Shell) -> None:
-    def told(settings: str, status: int = 0) -> list[str]:
+    def findings_of(settings: str, status: int = 0) -> list[str]:
         home.create()
         home.config.write_text(f'{settings}\n[gateway.platforms.email]\naddress = "a@b"\n')
         home.config.chmod(0o600)
         findings = shell.json("doctor", status=status)
         return [f"{f['state']}: {f['detail']}" for f in findings if f["what"] == "workspace"]
 
-    assert told("") == [f"ok: Chats work in {home.workspace} (gateway.workspace)."]
-    (refused,) = told('[gateway]\nworkspace = "/"', status=1)
+    assert findings_of("") == [f"ok: Chats work in {home.workspace} (gateway.workspace)."]
+    (refused,) = findings_of('[gateway]\nworkspace = "/"', status=1)
     assert refused.startswith("problem: gateway.workspace is /, which contains your home folder")
-    (_, allowed) = told('[gateway]\nworkspace = "/"\nbroad_workspace = true')
+    (_, allowed) = findings_of('[gateway]\nworkspace = "/"\nbroad_workspace = true')
     assert allowed.startswith("warning: chats may change everything in / without approval")

@@ -43,23 +43,23 @@ def test_nothing_found_says_how_to_get_a_model(shell: Shell):
 def test_what_was_found_is_shown_with_the_reason(
     shell: Shell, local: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ):
-    shown = shell.run("model")
-    assert f"Using local/big-8b: Ollama answers on port {local.port}." in shown
-    assert "window 9,000 tokens" in shown
-    assert "and 1 more" in shown
+    output = shell.run("model")
+    assert f"Using local/big-8b: Ollama answers on port {local.port}." in output
+    assert "window 9,000 tokens" in output
+    assert "and 1 more" in output
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-of-the-test")
-    shown = shell.run("model")
-    assert "ANTHROPIC_API_KEY is set." in shown
-    assert "local/big-8b" in shown
-    assert "sk-ant-of-the-test" not in shown
+    output = shell.run("model")
+    assert "ANTHROPIC_API_KEY is set." in output
+    assert "local/big-8b" in output
+    assert "sk-ant-of-the-test" not in output
 
 
 def test_a_program_gets_the_same_as_json(shell: Shell, local: ScriptedServer):
-    shown = shell.json("model")
-    assert shown["used"]["name"] == "local/big-8b"
-    assert shown["used"]["facts"]["window"] == 9000
-    assert [found["base_url"] for found in shown["found"]] == [local.openai_url]
-    assert shell.json("model show") == shown
+    output = shell.json("model")
+    assert output["used"]["name"] == "local/big-8b"
+    assert output["used"]["facts"]["window"] == 9000
+    assert [found["base_url"] for found in output["found"]] == [local.openai_url]
+    assert shell.json("model show") == output
 
 
 def test_models_are_listed_one_to_the_line(shell: Shell, local: ScriptedServer):
@@ -69,9 +69,9 @@ def test_models_are_listed_one_to_the_line(shell: Shell, local: ScriptedServer):
 
 @pytest.mark.parametrize("name", ["tiny-1b", "local/tiny-1b"])
 def test_another_model_is_used_from_then_on(shell: Shell, local: ScriptedServer, name: str):
-    shown = shell.run(f"model use {name}")
-    assert "Using local/tiny-1b" in shown
-    assert "small: " in shown
+    output = shell.run(f"model use {name}")
+    assert "Using local/tiny-1b" in output
+    assert "small: " in output
     assert shell.json("model")["used"]["model"] == "tiny-1b"
     assert "Using local/big-8b" in shell.run("model use auto")
     assert shell.json("config show")["model.name"] == ""
@@ -87,9 +87,9 @@ def test_a_model_that_is_not_there_is_not_switched_to(shell: Shell, local: Scrip
 
 def test_a_service_is_used_by_its_name(shell: Shell, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-of-the-test")
-    shown = shell.run("model use claude-opus-4-5")
-    assert "Using anthropic/claude-opus-4-5" in shown
-    assert "$5 / $25 per million" in shown
+    output = shell.run("model use claude-opus-4-5")
+    assert "Using anthropic/claude-opus-4-5" in output
+    assert "$5 / $25 per million" in output
     assert shell.json("config show")["model.name"] == "anthropic/claude-opus-4-5"
 
 
@@ -116,10 +116,10 @@ def test_an_address_that_was_set_is_kept_for_its_models_and_left_for_others(
 
 
 def test_an_address_where_nobody_answers_can_be_left(shell: Shell, local: ScriptedServer):
-    with ScriptedServer([]) as gone:
-        shell.run(f"config set model.base_url {gone.openai_url}")
+    with ScriptedServer([]) as stopped_server:
+        shell.run(f"config set model.base_url {stopped_server.openai_url}")
     shell.run("model", status=3)
-    assert gone.openai_url in shell.errors
+    assert stopped_server.openai_url in shell.errors
     assert "Using local/big-8b" in shell.run("model use big-8b")
 
 
@@ -127,10 +127,10 @@ def test_the_embedded_model_says_what_it_is_good_for(shell: Shell, home: Home):
     home.models.mkdir(parents=True)
     model_files.file_of(home, "tiny").write_bytes(b"GGUF")
     model_files.put_record(home, "tiny", sha256="0", source="test", notice="")
-    shown = shell.run("model")
-    assert "Using embedded/tiny: it is downloaded." in shown
-    assert "this process" in shown
-    assert "ANTHROPIC_API_KEY" in shown
+    output = shell.run("model")
+    assert "Using embedded/tiny: it is downloaded." in output
+    assert "this process" in output
+    assert "ANTHROPIC_API_KEY" in output
     assert "Using embedded/tiny" in shell.run("model use embedded")
 
 

@@ -89,7 +89,7 @@ def test_a_command_of_the_agent_cannot_answer_an_approval(
     with SessionDB(tmp_path / "state.db") as store:
         store.create_session("s", "cli")
         turn = accepted(store, "s")
-        asked = {
+        question_ids = {
             kind: store.write(
                 questions.ask, Question(turn, kind, kind, "terminal", "?", "rm", ("once",))
             )["id"]
@@ -97,7 +97,7 @@ def test_a_command_of_the_agent_cannot_answer_an_approval(
         }
         monkeypatch.setenv(own_commands.MARKER, "1")
         with pytest.raises(ConfigError, match="may not answer an approval"):
-            store.write(questions.answer, asked["approval"], "once")
-        store.write(questions.answer, asked["clarify"], "blue")
-        assert store.read(questions.fetch, asked["approval"])["state"] == "pending"
-        assert store.read(questions.fetch, asked["clarify"])["state"] == "answered"
+            store.write(questions.answer, question_ids["approval"], "once")
+        store.write(questions.answer, question_ids["clarify"], "blue")
+        assert store.read(questions.fetch, question_ids["approval"])["state"] == "pending"
+        assert store.read(questions.fetch, question_ids["clarify"])["state"] == "answered"

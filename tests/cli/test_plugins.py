@@ -209,7 +209,7 @@ async def _never_awaited() -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "complaint"),
     [
         ("block", "a str instead of a dict"),
         (True, "a bool instead of a dict"),
@@ -226,7 +226,7 @@ async def _never_awaited() -> None: ...
     ],
 )
 def test_an_answer_that_its_hook_does_not_take_is_logged_with_the_plugin_and_ignored(
-    result: Any, said: str, caplog: pytest.LogCaptureFixture
+    result: Any, complaint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = PluginHost()
     host.register_hook(
@@ -236,7 +236,9 @@ def test_an_answer_that_its_hook_does_not_take_is_logged_with_the_plugin_and_ign
     host.register_hook("pre_tool_call", lambda: good)
     assert host.invoke_hook("pre_tool_call", **CALL) == [good]
     [record] = caplog.records
-    assert record.getMessage().startswith(f"Plugin odd answered hook pre_tool_call with {said}")
+    assert record.getMessage().startswith(
+        f"Plugin odd answered hook pre_tool_call with {complaint}"
+    )
 
 
 def test_a_refusal_counts_whatever_is_wrong_with_its_words() -> None:
@@ -248,10 +250,10 @@ def test_a_refusal_counts_whatever_is_wrong_with_its_words() -> None:
 
 
 def test_an_answer_is_a_copy_that_can_be_stored() -> None:
-    host, given = PluginHost(), {"path": ["a"]}
-    host.register_hook("pre_tool_call", lambda: {"action": "change", "arguments": given})
+    host, original = PluginHost(), {"path": ["a"]}
+    host.register_hook("pre_tool_call", lambda: {"action": "change", "arguments": original})
     [answer] = host.invoke_hook("pre_tool_call", **CALL)
-    given["path"].append("later")
+    original["path"].append("later")
     assert answer["arguments"] == {"path": ["a"]}
     host.register_hook("pre_send", lambda: {"action": "rewrite", "text": "half \ud83d", "more": 1})
     [answer] = host.invoke_hook("pre_send", platform="x", chat_id="c", session_id="s", text="hi")
@@ -462,13 +464,13 @@ def test_what_a_plugin_registered_raises_errors_and_nothing_stronger(
     context.model("mind", fail)
     context.platform("pigeon", fail)
     context.memory_provider("past", fail)
-    kept = context.registered
+    registered = context.registered
     for called, what in (
-        (kept.tools["greet"].handler, "the tool greet"),
-        (kept.commands["wave"].handler, "the command wave"),
-        (kept.models["mind"].factory, "the model mind"),
-        (kept.platforms["pigeon"].factory, "the platform pigeon"),
-        (kept.memory_providers["past"].factory, "the memory provider past"),
+        (registered.tools["greet"].handler, "the tool greet"),
+        (registered.commands["wave"].handler, "the command wave"),
+        (registered.models["mind"].factory, "the model mind"),
+        (registered.platforms["pigeon"].factory, "the platform pigeon"),
+        (registered.memory_providers["past"].factory, "the memory provider past"),
     ):
         with pytest.raises(PluginError, match=f"The plugin shaky failed in {what}"):
             called()
@@ -501,7 +503,7 @@ def test_every_name_of_ours_is_kept_from_plugins() -> None:
     assert {kind: set(plugin_names.reserved(kind)) for kind in plugin_names.OWNERS} == {
         "tool": {spec.name for spec in Toolbox(default_tools(Settings())).core}
         | {tool.name for tool in default_tools(Settings())},
-        "command": {name for one in COMMANDS for name in (one.name, *one.aliases)},
+        "command": {name for command in COMMANDS for name in (command.name, *command.aliases)},
         "model": {"embedded"},
         "provider": {provider.name for provider in BUILT_IN},
         "platform": {*built_in(), "cli", "local", "tui"},
@@ -613,9 +615,11 @@ def test_a_manifest_that_is_no_file_is_not_waited_for(home: Home) -> None:
     assert "is not a file" in plugins.discover(home)["piped"].error
 
 
-@pytest.mark.parametrize("wanted", ["", ">=0.1", ">=0.1, <99", "!=0.0.1", "> 0, <= 98.7.6"])
-def test_a_manifest_may_name_the_versions_of_hermes_it_works_with(home: Home, wanted: str) -> None:
-    write_plugin(home.plugins / "fits", "", requires_hermes=wanted)
+@pytest.mark.parametrize("requirement", ["", ">=0.1", ">=0.1, <99", "!=0.0.1", "> 0, <= 98.7.6"])
+def test_a_manifest_may_name_the_versions_of_hermes_it_works_with(
+    home: Home, requirement: str
+) -> None:
+    write_plugin(home.plugins / "fits", "", requires_hermes=requirement)
     assert plugins.discover(home)["fits"].error == ""
 
 
@@ -626,10 +630,10 @@ def test_a_folder_without_manifest_or_with_an_impossible_name_is_shown_with_the_
     write_plugin(home.plugins / "Upper Case", "")
     (home.plugins / ".git").mkdir()
     (home.plugins / "notes.txt").touch()
-    known = plugins.discover(home)
-    assert "plugin.toml is missing" in known["bare"].error
-    assert "Invalid plugin name" in known["Upper Case"].error
-    assert not {".git", "notes.txt"} & known.keys()
+    found = plugins.discover(home)
+    assert "plugin.toml is missing" in found["bare"].error
+    assert "Invalid plugin name" in found["Upper Case"].error
+    assert not {".git", "notes.txt"} & found.keys()
 
 
 @pytest.mark.parametrize("name", ["..", "../elsewhere", "/etc", "a/b", ""])
@@ -687,9 +691,11 @@ def test_a_package_with_broken_metadata_is_passed_over_and_named(
     (tmp_path / "site" / "damaged-2.5.dist-info" / "entry_points.txt").write_bytes(entries)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert {"sound", "crash_recovery"} <= plugins.discover(home).keys()
-    warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    warnings = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert warnings
-    assert all(str(tmp_path / "site" / "damaged-2.5.dist-info") in one for one in warnings)
+    assert all(str(tmp_path / "site" / "damaged-2.5.dist-info") in record for record in warnings)
     plugins.load_enabled(home, enabling("sound", "crash_recovery"))
     assert plugins.failures() == {}
     assert "packaged" in plugins.models()

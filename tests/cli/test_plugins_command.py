@@ -170,14 +170,14 @@ def test_a_new_plugin_works_as_a_command_and_listens(home: Home, shell: Shell) -
 def test_commands_that_are_shown_can_be_copied_whatever_the_folder_is_called(
     tmp_path: Path, shell: Shell
 ) -> None:
-    said = shell.run(f"plugins new my-counter --dir '{tmp_path}/my plugins'")
-    assert f"python -m pytest '{tmp_path}/my plugins/my-counter'\n" in said
+    output = shell.run(f"plugins new my-counter --dir '{tmp_path}/my plugins'")
+    assert f"python -m pytest '{tmp_path}/my plugins/my-counter'\n" in output
 
 
 def test_the_test_of_a_new_plugin_passes(tmp_path: Path, shell: Shell) -> None:
-    made = json.loads(shell.run(f"plugins new my-counter --dir {tmp_path / 'work'} --json"))
+    created = json.loads(shell.run(f"plugins new my-counter --dir {tmp_path / 'work'} --json"))
     folder = tmp_path / "work" / "my-counter"
-    assert made["files"] == [
+    assert created["files"] == [
         str(folder / name) for name in ("plugin.toml", "__init__.py", "tests/test_plugin.py")
     ]
     run = subprocess.run(

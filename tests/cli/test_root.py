@@ -283,9 +283,9 @@ def test_the_settings_are_shown_and_set_without_their_secrets(home: Home, shell:
         "utf-8",
     )
     assert "sk-1234" not in shell.run("config set model.api_key sk-1234")
-    for shown in (shell.run("config show"), str(shell.json("config show"))):
-        assert "sk-1234" not in shown and "4242:AAE" not in shown and "********" in shown
-        assert "https://example.org" in shown
+    for output in (shell.run("config show"), str(shell.json("config show"))):
+        assert "sk-1234" not in output and "4242:AAE" not in output and "********" in output
+        assert "https://example.org" in output
 
 
 ODD_SECRETS = """
@@ -309,12 +309,12 @@ extra = "sk-HHHH-0123456789"
 
 def test_secrets_of_any_spelling_are_masked(home: Home, shell: Shell) -> None:
     home.create().config.write_text(ODD_SECRETS, "utf-8")
-    told = shell.run("config set model.base_url https://ann:pw-IIII@127.0.0.1:9/v1")
-    told += shell.run("config show") + str(shell.json("config show"))
-    told += shell.run("model", status=3) + shell.errors
-    assert re.findall(r"([A-Z])\1{3}", told) == []
-    assert "https://ann:********@127.0.0.1:9/v1" in told
-    assert "5000" in told and "Ann" in told and "deploy" in told
+    output = shell.run("config set model.base_url https://ann:pw-IIII@127.0.0.1:9/v1")
+    output += shell.run("config show") + str(shell.json("config show"))
+    output += shell.run("model", status=3) + shell.errors
+    assert re.findall(r"([A-Z])\1{3}", output) == []
+    assert "https://ann:********@127.0.0.1:9/v1" in output
+    assert "5000" in output and "Ann" in output and "deploy" in output
 
 
 def test_secrets_are_revealed_on_a_terminal_only(home: Home, shell: Shell) -> None:
@@ -329,10 +329,10 @@ def test_secrets_are_revealed_on_a_terminal_only(home: Home, shell: Shell) -> No
         stdout=theirs,
     ) as process:
         os.close(theirs)
-        shown = b""
+        output = b""
         with contextlib.suppress(OSError):  # the end of a terminal
             while data := os.read(ours, 100_000):
-                shown += data
+                output += data
         os.close(ours)
     assert process.returncode == 0
-    assert b"x-BBBB" in shown
+    assert b"x-BBBB" in output

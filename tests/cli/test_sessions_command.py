@@ -25,7 +25,7 @@ from hermes_state.ledger import effects, leases, lineage, sessions, titles
 from hermes_state.ledger import turns as turn_ledger
 from hermes_state.values import Call, NewSession, OutboundPart
 from tests.cli.conftest import Shell
-from tests.state.test_faults import NOBODY, as_somebody_else, reachable
+from tests.state.test_faults import NOBODY_UID, as_somebody_else, reachable
 from tests.state.test_foreign import Foreign
 from tests.support.faults import needs_dev_full
 
@@ -102,8 +102,8 @@ def test_nothing_that_is_shown_steers_the_terminal(store: SessionDB, shell: Shel
     call = {"function": {"name": "sh\x1b[31m", "arguments": "\x9b2J \u202e"}}
     store.append_message("odd", "assistant", "hm", tool_calls=[call])
     store.append_message("odd", "tool", "done", tool_name="sh\x1b[31m")
-    shown = shell.run("sessions show odd")
-    assert "sh[31m" in shown and not set(shown) & set("\x1b\x07\x9b\u202e")
+    output = shell.run("sessions show odd")
+    assert "sh[31m" in output and not set(output) & set("\x1b\x07\x9b\u202e")
 
 
 @pytest.mark.parametrize("calls", [{"a": 1}, "odd", ["odd"], [{"function": "odd"}], [None], 5])
@@ -210,11 +210,17 @@ def test_moments_that_no_calendar_has_are_taken_and_shown(
 ) -> None:
     odd = {"id": "odd", "conversation_id": "odd", "source": "cli", "model_config": "not json"}
     times = {"started_at": moment, "last_active_at": moment}
-    said = {"type": "message", "id": 1, "session_id": "odd", "role": "user", "content": "strange"}
+    message = {
+        "type": "message",
+        "id": 1,
+        "session_id": "odd",
+        "role": "user",
+        "content": "strange",
+    }
     lines = [
         {"type": "hermes-export", "version": 1},
         {"type": "session", **odd, **times},
-        {**said, "timestamp": moment},
+        {**message, "timestamp": moment},
     ]
     file = tmp_path / "odd.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))
@@ -273,33 +279,33 @@ def test_rename_gives_a_title_and_refuses_one_that_is_taken(talk: SessionDB, she
 
 def test_delete_needs_a_yes(talk: SessionDB, home: Home, shell: Shell) -> None:
     folder = make_folder(home.attachments)
-    kept = [
+    kept_files = [
         attachments.path_of(home, "20261101_100000_aaaaaa", 1, "a.txt"),
         attachments.path_of(home, "20261102_100000_bbbbbb", 1, "b.txt"),
     ]
-    for path in kept:
+    for path in kept_files:
         path.write_text("x")
     shell.run("sessions delete 20261102", status=2)
     assert "--yes" in shell.errors
     assert shell.run("sessions delete 20261102 --yes") == "Deleted 1 conversation.\n"
     assert [row["id"] for row in shell.json("sessions list --all")] == ["20261101_100000_aaaaaa"]
     assert shell.json("sessions search blue", status=3) == []
-    assert list(folder.iterdir()) == kept[:1], "what was kept for it is gone, too"
+    assert list(folder.iterdir()) == kept_files[:1], "what was kept for it is gone, too"
 
 
 def test_a_conversation_that_is_being_answered_is_not_deleted(
     talk: SessionDB, shell: Shell
 ) -> None:
-    somebody = f"{os.uname().nodename}:{os.getppid()}:{lease._started(os.getppid())}:1"
-    held = talk.write(leases.acquire, "20261101_100000_aaaaaa", somebody, 60)
+    holder = f"{os.uname().nodename}:{os.getppid()}:{lease._started(os.getppid())}:1"
+    held = talk.write(leases.acquire, "20261101_100000_aaaaaa", holder, 60)
     assert held is not None
     shell.run("sessions delete 'Folder talk' -y", status=75)
     assert "being answered" in shell.errors
     assert talk.get_session("20261101_100000_aaaaaa") is not None
     talk.write(leases.release, held)
-    said = {"role": "user", "content": "still waits"}
-    talk.write(turn_ledger.accept, "20261101_100000_aaaaaa", said)
-    answered = talk.write(turn_ledger.accept, "20261101_100000_aaaaaa", said).turn_id
+    message = {"role": "user", "content": "still waits"}
+    talk.write(turn_ledger.accept, "20261101_100000_aaaaaa", message)
+    answered = talk.write(turn_ledger.accept, "20261101_100000_aaaaaa", message).turn_id
     talk.write(turn_ledger.start, answered)
     pieces = [OutboundPart("telegram", "1", text) for text in ("the reply", "and its end")]
     talk.write(turn_ledger.finish, answered, "answered", parts=pieces)
@@ -443,8 +449,8 @@ def test_what_was_sent_goes_also_when_who_deletes_is_interrupted(
     store: SessionDB, home: Home
 ) -> None:
     make_folder(home.attachments)
-    gone, left = (attachments.path_of(home, name, 1, "x.txt") for name in ("gone", "left"))
-    for path, name in ((gone, "gone"), (left, "left")):
+    deleted, remaining = (attachments.path_of(home, name, 1, "x.txt") for name in ("gone", "left"))
+    for path, name in ((deleted, "gone"), (remaining, "left")):
         path.write_text("x")
         store.create_session(name, "tui")
     with (
@@ -453,7 +459,7 @@ def test_what_was_sent_goes_also_when_who_deletes_is_interrupted(
     ):
         store.write(sessions.delete, ["gone"])
         raise KeyboardInterrupt
-    assert (gone.exists(), left.exists()) == (False, True)
+    assert (deleted.exists(), remaining.exists()) == (False, True)
 
 
 @pytest.mark.parametrize("line", ["list", "show a", "tree a", "export a"])
@@ -579,12 +585,12 @@ def test_show_tells_what_happened_to_turns_that_were_not_answered(
     )
     store.write(turn_ledger.finish, ids[1], "interrupted", reason="stopped by the user")
     store.write(turn_ledger.finish, ids[2], "failed", reason="No quota.")
-    shown = shell.run("sessions show s1")
-    assert shown.count("[effect unknown] terminal") == 2 and "deploy 1" in shown
-    assert "[turn interrupted] stopped by the user ('stopped')" in shown
-    assert "[turn failed] No quota. ('broken')" in shown
-    assert "[turn accepted] no answer yet to 'open'" in shown
-    assert "hermes chat --resume s1" in shown
+    output = shell.run("sessions show s1")
+    assert output.count("[effect unknown] terminal") == 2 and "deploy 1" in output
+    assert "[turn interrupted] stopped by the user ('stopped')" in output
+    assert "[turn failed] No quota. ('broken')" in output
+    assert "[turn accepted] no answer yet to 'open'" in output
+    assert "hermes chat --resume s1" in output
     turns = shell.json("sessions show s1")["turns"]
     assert [turn["state"] for turn in turns] == ["answered", "interrupted", "failed", "accepted"]
     assert turns[0]["effects"][0]["state"] == "unknown"
@@ -660,7 +666,7 @@ def test_a_home_that_may_not_be_entered_is_told_with_what_opens_it(
     reachable: Path, shell: Shell, line: str
 ) -> None:
     if os.getuid() == 0:
-        os.chown(reachable, NOBODY, NOBODY)
+        os.chown(reachable, NOBODY_UID, NOBODY_UID)
     reachable.chmod(0o600)
 
     def look() -> None:

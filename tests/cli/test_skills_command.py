@@ -11,13 +11,13 @@ def test_skills_are_listed_with_what_is_wrong_with_others(home: Home, shell: She
     write(home, "review", REVIEW)
     write(home, "theme", "Hidden by a command of the terminal UI.")
     write(home, "broken", "---\n")
-    told = shell.run("skills list")
-    assert "/code-review  on        Looks at a change with fresh eyes." in told
-    assert "theme/SKILL.md is shadowed by the built-in command /theme." in told
-    assert "broken/SKILL.md begins with ---" in told
+    output = shell.run("skills list")
+    assert "/code-review  on        Looks at a change with fresh eyes." in output
+    assert "theme/SKILL.md is shadowed by the built-in command /theme." in output
+    assert "broken/SKILL.md begins with ---" in output
     assert shell.errors == "", "what is wrong is told once"
     listed = shell.json("skills list")
-    assert {one["name"]: one["state"] for one in listed["skills"]} == {
+    assert {skill["name"]: skill["state"] for skill in listed["skills"]} == {
         "code-review": "on",
         "theme": "shadowed",
     }
@@ -46,8 +46,8 @@ def test_doctor_counts_skills_and_warns_of_those_that_cannot_be_used(
 ) -> None:
     write(home, "new", "Hidden.")
     write(home, "broken", "---\n")
-    found = [one for one in shell.json("doctor") if one["what"] == "skills"]
-    assert [one["state"] for one in found] == ["ok", "warning", "warning"]
+    found = [finding for finding in shell.json("doctor") if finding["what"] == "skills"]
+    assert [finding["state"] for finding in found] == ["ok", "warning", "warning"]
 
 
 def test_a_skill_is_used_in_a_chat_and_in_a_script(world: World) -> None:
@@ -61,6 +61,6 @@ def test_a_skill_is_used_in_a_chat_and_in_a_script(world: World) -> None:
         chat.wait_for("Looks good.")
         chat.say("/exit")
         assert chat.wait() == 0
-    assert world.said()[0].startswith("[skill code-review] the parser\n\n")
-    assert world.said()[0].endswith("Read it twice.")
+    assert world.model_messages()[0].startswith("[skill code-review] the parser\n\n")
+    assert world.model_messages()[0].endswith("Read it twice.")
     assert world.once("-q", "/code-review it").stdout == "Still good.\n"

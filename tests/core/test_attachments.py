@@ -6,7 +6,7 @@ from hermes_core import attachments
 from hermes_core.paths import Home, make_folder
 
 
-def kept(home: Home, session_id: str, number: int, name: str) -> Path:
+def create(home: Home, session_id: str, number: int, name: str) -> Path:
     make_folder(home.attachments)
     path = attachments.path_of(home, session_id, number, name)
     path.touch()
@@ -14,8 +14,8 @@ def kept(home: Home, session_id: str, number: int, name: str) -> Path:
 
 
 def test_only_files_of_the_deleted_session_go(home: Home) -> None:
-    own = [kept(home, "work", 1, "a.png"), kept(home, "work", 3, "2026_holiday.jpg")]
-    others = [kept(home, "work_2", 1, "b.png"), kept(home, "workshop", 1, "c.png")]
+    own = [create(home, "work", 1, "a.png"), create(home, "work", 3, "2026_holiday.jpg")]
+    others = [create(home, "work_2", 1, "b.png"), create(home, "workshop", 1, "c.png")]
     assert attachments.names_of(home, ["work"]) == {path.name for path in own}
     attachments.remove(home, attachments.names_of(home, ["work"]))
     assert not any(path.exists() for path in own)
@@ -25,7 +25,7 @@ def test_only_files_of_the_deleted_session_go(home: Home) -> None:
 def test_a_session_that_is_named_like_a_path_reaches_no_file_outside(home: Home) -> None:
     outside = make_folder(home.root / "docs") / "report_1_x.txt"
     outside.touch()
-    own = kept(home, "../docs/report", 1, "x.txt")
+    own = create(home, "../docs/report", 1, "x.txt")
     assert own.parent == home.attachments and own.exists()
     for name in ("../docs/report", str(outside.parent / "report"), "", "..", "*"):
         attachments.remove(home, attachments.names_of(home, [name]))

@@ -170,10 +170,10 @@ def test_a_yes_that_nobody_understands_is_refused(home: Home) -> None:
 def test_a_relative_home_in_a_folder_that_is_gone_is_told_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+    removed = tmp_path / "gone"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    removed.rmdir()
     with pytest.raises(ConfigError, match="absolute path"):
         config.home({"HERMES_HOME": "home"})
 

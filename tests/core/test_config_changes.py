@@ -36,7 +36,7 @@ _REVIEWED = "".join(_TABLES[place] for place in (0, 1, 2, 3))
 
 _files = st.one_of(
     st.permutations(_TABLES)
-    .flatmap(lambda tables: st.tuples(*(st.sampled_from((one, "")) for one in tables)))
+    .flatmap(lambda tables: st.tuples(*(st.sampled_from((table, "")) for table in tables)))
     .flatmap(lambda tables: st.tuples(*(st.tuples(st.sampled_from(_GAPS), st.just(t)) for t in tables)))
     .map(lambda parts: "".join(gap + table for gap, table in parts)),
     st.permutations((_DOTTED, _TABLES[5], _TABLES[6])).map("".join),
@@ -65,12 +65,12 @@ def _in_order(few: str, many: str) -> bool:
 def _changed(place: Home, before: str, key: str, value: object) -> str:
     """Change a file, check that it says what was meant, and return it."""
     section, field = key.split(".")
-    wanted: Table = deepcopy(tomllib.loads(before))
-    wanted.setdefault(section, {})[field] = value
+    expected: Table = deepcopy(tomllib.loads(before))
+    expected.setdefault(section, {})[field] = value
     place.config.write_bytes(before.encode())
     config.change(place, key, value)
     after = place.config.read_bytes().decode()
-    assert tomllib.loads(after) == wanted
+    assert tomllib.loads(after) == expected
     return after
 
 
@@ -97,8 +97,8 @@ def test_a_value_in_a_table_is_changed_and_every_other_line_stays(
     platforms = tomllib.loads(before).get("gateway", {}).get("platforms", {})
     webhook = {**platforms.get("webhook", {}), "port": port}
     after = _changed(place, before, "gateway.platforms", {**platforms, "webhook": webhook})
-    gone = _lines(before) - _lines(after)
-    assert gone <= Counter(["port = 18087", _BRACED.strip()])
+    removed = _lines(before) - _lines(after)
+    assert removed <= Counter(["port = 18087", _BRACED.strip()])
 
 
 @settings(deadline=None)
@@ -107,8 +107,8 @@ def test_a_plain_setting_is_changed_and_every_other_line_stays(
     place: Home, before: str, busy: str
 ) -> None:
     after = _changed(place, before, "gateway.busy", busy)
-    gone = _lines(before) - _lines(after)
-    assert gone <= Counter(["busy = 'queue'", _BRACED.strip()])
+    removed = _lines(before) - _lines(after)
+    assert removed <= Counter(["busy = 'queue'", _BRACED.strip()])
     assert len(_lines(after)) <= len(_lines(before)) + 2
 
 
@@ -123,8 +123,8 @@ def test_a_table_is_taken_out_and_every_comment_on_a_line_of_its_own_stays(
     after = place.config.read_text()
     old.get("gateway", {}).pop("platforms", None)
     assert {"gateway": {}} | tomllib.loads(after) == {"gateway": {}} | old
-    gone = _lines(before) - _lines(after)
-    assert not [line for line in gone if line.startswith("#") and line != "# no comment"]
+    removed = _lines(before) - _lines(after)
+    assert not [line for line in removed if line.startswith("#") and line != "# no comment"]
 
 
 def test_lines_end_as_they_did(home: Home) -> None:
@@ -145,16 +145,16 @@ def test_a_change_that_cannot_be_made_alone_is_refused_and_the_file_stays(home: 
 def test_several_who_change_settings_at_the_same_time_lose_nothing(home: Home) -> None:
     home.create()
     home.config.write_text("# mine\n[terminal]\nbusy = 'steer'\n")
-    wanted = {"agent.max_steps": 7, "gateway.busy": "interrupt", "log.level": "debug"}
-    begin = threading.Barrier(len(wanted))
+    expected = {"agent.max_steps": 7, "gateway.busy": "interrupt", "log.level": "debug"}
+    begin = threading.Barrier(len(expected))
 
     def change(key: str) -> None:
         begin.wait()
         for _ in range(20):
             config.change(home, key, None)
-            config.change(home, key, wanted[key])
+            config.change(home, key, expected[key])
 
-    threads = [threading.Thread(target=change, args=(key,)) for key in wanted]
+    threads = [threading.Thread(target=change, args=(key,)) for key in expected]
     for thread in threads:
         thread.start()
     for thread in threads:

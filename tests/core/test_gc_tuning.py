@@ -20,14 +20,14 @@ class Knot:
 
 def test_what_was_left_out_is_searched_again_when_it_settles_anew():
     knot = Knot()
-    gone = weakref.ref(knot)
+    reference = weakref.ref(knot)
     try:
         freeze()
         del knot
         gc.collect()
-        assert gone() is not None, "it was in use when the process settled"
+        assert reference() is not None, "it was in use when the process settled"
         freeze()
-        assert gone() is None
+        assert reference() is None
     finally:
         unfreeze()
         gc.freeze()  # as it was for the other tests
@@ -37,9 +37,9 @@ def test_a_search_in_short_steps_finds_the_same():
     before = gc.get_threshold()
     try:
         use_small_generations()
-        gone = weakref.ref(Knot())
-        kept = [[] for _ in range(gc.get_threshold()[0] + 1)]
-        assert gone() is None and kept
+        reference = weakref.ref(Knot())
+        lists = [[] for _ in range(gc.get_threshold()[0] + 1)]
+        assert reference() is None and lists
     finally:
         gc.set_threshold(*before)
 

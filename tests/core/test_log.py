@@ -25,9 +25,9 @@ def test_records_of_the_level_go_to_a_private_file_and_nowhere_else(
     logging.getLogger("some.part").info("left out")
     file = tmp_path / "logs" / "hermes.log"
     (line,) = file.read_text("utf-8").splitlines()
-    said = json.loads(line)
-    assert datetime.fromisoformat(said.pop("time")).tzinfo is not None
-    assert said == {"level": "WARNING", "logger": "some.part", "message": "größer: 7"}
+    record = json.loads(line)
+    assert datetime.fromisoformat(record.pop("time")).tzinfo is not None
+    assert record == {"level": "WARNING", "logger": "some.part", "message": "größer: 7"}
     assert file.stat().st_mode & 0o777 == 0o600
     assert capsys.readouterr() == ("", "")
 
@@ -100,13 +100,13 @@ def test_a_record_is_one_line_of_json_with_its_fields_and_its_traceback(tmp_path
     except ValueError:
         logging.getLogger("x").exception("broke\noff", extra=fields)
     (line,) = (tmp_path / "hermes.log").read_text().splitlines()
-    said = json.loads(line)
-    assert said["message"] == "broke\noff"
-    assert {name: said[name] for name in fields} == fields | {"place": str(tmp_path)}
-    assert said["traceback"].startswith("Traceback") and said["traceback"].endswith("lines")
-    shown = log.format_line(line)
-    assert " ERROR x: broke\noff (chat=7 seconds=1.5 is_new=True" in shown
-    assert shown.endswith("ValueError: two\nlines")
+    record = json.loads(line)
+    assert record["message"] == "broke\noff"
+    assert {name: record[name] for name in fields} == fields | {"place": str(tmp_path)}
+    assert record["traceback"].startswith("Traceback") and record["traceback"].endswith("lines")
+    formatted = log.format_line(line)
+    assert " ERROR x: broke\noff (chat=7 seconds=1.5 is_new=True" in formatted
+    assert formatted.endswith("ValueError: two\nlines")
 
 
 @pytest.mark.parametrize("line", ["an old line", '{"time": 3}', "{}", "[]", '{"time": "x"}', ""])
@@ -132,8 +132,8 @@ def test_no_secret_passes_wherever_it_stands(
     except ValueError as error:
         fields = {"reason": secret, "error": error, "list": [secret]}
         logging.getLogger("x").exception("said: %s", secret, extra=fields)
-    written, shown = (tmp_path / "hermes.log").read_text(), capsys.readouterr().err
-    for text in (written, shown):
+    written, printed = (tmp_path / "hermes.log").read_text(), capsys.readouterr().err
+    for text in (written, printed):
         assert "mmel" not in text
         assert text.count("[secret SPICE]") == 5
     json.loads(written)

@@ -108,11 +108,11 @@ def test_a_run_of_the_program_with_a_command_leaves_nothing(temp: Path, tmp_path
 def test_processes_of_a_test_do_not_use_the_directory_of_the_system(tmp_path: Path) -> None:
     code = "import tempfile; print(tempfile.gettempdir())"
     for environment in ({"PATH": "/usr/bin:/bin"}, None):
-        shown = subprocess.run(
+        listed = subprocess.run(
             [sys.executable, "-c", code],
             env=environment,
             capture_output=True,
             text=True,
             check=True,
         )
-        assert Path(shown.stdout.strip()).parent == tmp_path.parent
+        assert Path(listed.stdout.strip()).parent == tmp_path.parent

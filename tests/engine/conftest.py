@@ -98,7 +98,7 @@ class World:
         )
 
     def wait_for(self, *accepted: Accepted) -> list[str]:
-        return self.surface.wait_for(*(one.turn_id for one in accepted))
+        return self.surface.wait_for(*(acceptance.turn_id for acceptance in accepted))
 
     def follow(self, conversation_id: str) -> list[LogEntry]:
         entries: list[LogEntry] = []

@@ -41,7 +41,9 @@ def test_turns_of_a_conversation_run_in_the_order_of_their_messages(make_world: 
     accepted = [world.accept(text) for text in ("1", "2", "3")]
     world.engine.start()
     assert world.wait_for(*accepted) == ["answered"] * 3
-    assert [turn.id for turn in world.surface.planned] == [one.turn_id for one in accepted]
+    assert [turn.id for turn in world.surface.planned] == [
+        acceptance.turn_id for acceptance in accepted
+    ]
     assert world.sent() == ["one", "two", "three"]
 
 
@@ -113,8 +115,8 @@ def test_a_new_version_of_a_queued_message_is_answered_in_its_place(make_world: 
     message = {"role": "user", "content": "new"}
     new = world.engine.replace(old.turn_id, message, InboundMessage("telegram", "42", "8"))
     assert new is not None
-    told = [(entry.turn_id, type(entry.event)) for entry in entries[-2:]]
-    assert told == [(old.turn_id, TurnCancelled), (new.turn_id, TurnQueued)]
+    latest = [(entry.turn_id, type(entry.event)) for entry in entries[-2:]]
+    assert latest == [(old.turn_id, TurnCancelled), (new.turn_id, TurnQueued)]
     world.engine.interrupt(first.conversation_id)
     assert world.wait_for(first, new, behind) == ["interrupted", "answered", "answered"]
     assert "old" not in world.transcript()
@@ -216,9 +218,9 @@ def test_a_turn_that_a_dead_process_had_begun_can_be_ended_before_it_runs_here(
     accepted = world.accept("hello")
     world.store.write(turns.start, accepted.turn_id)
     entries = world.follow(accepted.conversation_id)
-    given = (accepted.turn_id, accepted.conversation_id, "not wanted")
-    assert world.engine.interrupt_unstarted(*given)
-    assert not world.engine.interrupt_unstarted(*given), "it has its end"
+    arguments = (accepted.turn_id, accepted.conversation_id, "not wanted")
+    assert world.engine.interrupt_unstarted(*arguments)
+    assert not world.engine.interrupt_unstarted(*arguments), "it has its end"
     assert entries[-1].event == TurnEnded("interrupted", "", "not wanted")
 
 
@@ -297,8 +299,8 @@ def test_events_are_numbered_and_a_late_subscriber_gets_what_it_missed(
     kinds = [type(entry.event) for entry in entries]
     assert kinds[:2] == [TurnQueued, TurnStarted]
     assert kinds[-1] is TurnEnded
-    said = "".join(e.event.text for e in entries if isinstance(e.event, TextDelta))
-    assert said == "a b"
+    text = "".join(e.event.text for e in entries if isinstance(e.event, TextDelta))
+    assert text == "a b"
     rest: list[int] = []
     world.engine.subscribe(
         accepted.conversation_id, lambda entry: rest.append(entry.seq), after=entries[1].seq
@@ -325,12 +327,12 @@ def test_a_question_of_a_turn_is_answered_once_and_only_where_it_was_asked(
     accepted = world.accept("Buy it.")
     here = [accepted.conversation_id]
     eventually(lambda: bool(world.store.read(questions.pending)), "the question")
-    (asked,) = world.store.read(questions.pending)
+    (question,) = world.store.read(questions.pending)
     with pytest.raises(UsageError, match="no open question"):
-        world.engine.answer(asked["id"], "the red one", conversations=["another"])
-    world.engine.answer(asked["id"], "the red one", conversations=here, by="tui")
+        world.engine.answer(question["id"], "the red one", conversations=["another"])
+    world.engine.answer(question["id"], "the red one", conversations=here, by="tui")
     with pytest.raises(UsageError, match="no open question"):
-        world.engine.answer(asked["id"], "the blue one", conversations=here)
+        world.engine.answer(question["id"], "the blue one", conversations=here)
     assert world.wait_for(accepted) == ["answered"]
-    row = world.store.read(questions.fetch, asked["id"])
+    row = world.store.read(questions.fetch, question["id"])
     assert (row["answer"], row["answered_by"]) == ("the red one", "tui")

@@ -66,8 +66,11 @@ def follow_all(world: World) -> dict[str, list[LogEntry]]:
 
 
 def wait_for_ends(world: World, accepted: list[Accepted]) -> None:
-    for one in accepted:
-        eventually(lambda turn_id=one.turn_id: is_over(world, turn_id), f"{one.turn_id} to end")
+    for acceptance in accepted:
+        eventually(
+            lambda turn_id=acceptance.turn_id: is_over(world, turn_id),
+            f"{acceptance.turn_id} to end",
+        )
 
 
 def is_over(world: World, turn_id: str) -> bool:
@@ -77,8 +80,8 @@ def is_over(world: World, turn_id: str) -> bool:
 
 def positions(world: World, entries: list[LogEntry]) -> list[int]:
     """Where the words of the turns stand that began, in the order in which they did."""
-    begun = [entry.turn_id for entry in entries if isinstance(entry.event, TurnStarted)]
-    rows = [world.store.read(turns.find, turn_id) for turn_id in dict.fromkeys(begun)]
+    started_ids = [entry.turn_id for entry in entries if isinstance(entry.event, TurnStarted)]
+    rows = [world.store.read(turns.find, turn_id) for turn_id in dict.fromkeys(started_ids)]
     return [row["user_message_id"] for row in rows if row is not None]
 
 
@@ -97,11 +100,13 @@ def test_every_input_ends_once_and_in_order_and_events_have_no_gaps(make_world: 
         for entry in entries:
             ends[entry.turn_id] += isinstance(entry.event, _ENDS)
             queued[entry.turn_id] += isinstance(entry.event, TurnQueued)
-    expected = dict.fromkeys((one.turn_id for one in accepted), 1)
+    expected = dict.fromkeys((acceptance.turn_id for acceptance in accepted), 1)
     assert {turn_id: count for turn_id, count in ends.items() if turn_id} == expected
     assert {turn_id: count for turn_id, count in queued.items() if turn_id} == expected
     answered = [text for text in world.sent() if text.startswith("answer to")]
-    states = [(world.store.read(turns.find, one.turn_id) or {})["state"] for one in accepted]
+    states = [
+        (world.store.read(turns.find, acceptance.turn_id) or {})["state"] for acceptance in accepted
+    ]
     assert len(answered) == len(set(answered)) == states.count("answered") > 0
     reported = [turn_id for turn_id, _ in world.surface.ended]
     assert len(reported) == len(set(reported)), "the surface is told once"
@@ -123,7 +128,9 @@ def test_an_engine_that_stops_under_load_leaves_every_input_to_the_next(
     later = make_world(echo)
     wait_for_ends(later, accepted)
     assert later.engine.work.wait_until_all_idle(20)
-    states = [(later.store.read(turns.find, one.turn_id) or {})["state"] for one in accepted]
+    states = [
+        (later.store.read(turns.find, acceptance.turn_id) or {})["state"] for acceptance in accepted
+    ]
     assert set(states) <= {"answered", "interrupted"}
     answered = [text for text in later.sent() if text.startswith("answer to")]
     assert len(answered) == len(set(answered)) == states.count("answered")

@@ -19,7 +19,7 @@ from hermes_agent.testing.server import Play, Recorded, ScriptedServer
 from hermes_core import config
 from hermes_core.paths import Home
 from hermes_state import SessionDB
-from tests.support.loopback.server import LoopbackServer, Shown
+from tests.support.loopback.server import LoopbackServer, ShownMessage
 
 TIMEOUT_S = 30.0
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class World:
         self.platform.wait_for(chat, lambda shown: len(shown) >= number, TIMEOUT_S)
         return self.replies(chat)
 
-    def wait_for_text(self, chat: str, text: str) -> Shown:
+    def wait_for_text(self, chat: str, text: str) -> ShownMessage:
         shown = self.platform.wait_for(
             chat, lambda shown: any(text in one.text for one in shown), TIMEOUT_S
         )

@@ -6,12 +6,12 @@ from hermes_agent.testing.scripted import Quiet, call, say, silence
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
 from tests.gateway.harness import Inside, Process, World
-from tests.support.loopback.server import Shown
+from tests.support.loopback.server import ShownMessage
 
 _DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
 
 
-def _asked(world: World) -> Shown:
+def _asked(world: World) -> ShownMessage:
     world.play(_DANGEROUS)
     world.platform.say("a", "clean up")
     asked = world.wait_for_text("a", "Allow this command?")

@@ -82,7 +82,7 @@ def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
 # -- the judge -------------------------------------------------------------------------------------
 
 
-class Shown(Surface):
+class ShownSurface(Surface):
     """A surface that shows what it is told to show."""
 
     name = "shown"
@@ -113,7 +113,7 @@ class Shown(Surface):
 def judged(*seen: Seen, resend: Resend = "same", kinds: tuple[str, ...] = ("plain",)) -> Findings:
     asked = [Question(0, number, kind, f"m{number}") for number, kind in enumerate(kinds, 1)]
     found = Findings()
-    verdict.of_talk(Talk(Shown(resend, *seen), "chat", asked), found)
+    verdict.of_talk(Talk(ShownSurface(resend, *seen), "chat", asked), found)
     return found
 
 

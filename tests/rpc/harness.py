@@ -72,7 +72,7 @@ class Client:
     def send(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def heard(self, frame: Json) -> None:
+    def receive(self, frame: Json) -> None:
         with self._news:
             self.frames.append(check(frame))
             self._news.notify_all()
@@ -99,9 +99,9 @@ class Client:
     def call(self, method: str, **params: Any) -> Json:
         return self.answer(self.post(method, **params))
 
-    def wait(self, wanted: Callable[[Json], bool], start: int = 0) -> Json:
+    def wait(self, fits: Callable[[Json], bool], start: int = 0) -> Json:
         def found() -> Json | None:
-            return next((f for f in self.frames[start:] if wanted(f)), None)
+            return next((f for f in self.frames[start:] if fits(f)), None)
 
         with self._news:
             self._news.wait_for(lambda: found() is not None or self.is_over, TIMEOUT_S)
@@ -109,14 +109,14 @@ class Client:
         assert frame is not None, f"it did not come; the last were {self.frames[-5:]}"
         return frame
 
-    def event(self, kind: str, /, **wanted: Any) -> Json:
+    def event(self, kind: str, /, **expected: Any) -> Json:
         """The payload of the next event of a kind, after the one that was waited for before."""
 
         def fits(frame: Json) -> bool:
             params = frame.get("params", {})
             payload = params.get("payload", {})
             return params.get("type") == kind and all(
-                payload.get(key) == value for key, value in wanted.items()
+                payload.get(key) == value for key, value in expected.items()
             )
 
         frame = self.wait(fits, self._seen)
@@ -124,7 +124,7 @@ class Client:
             self._seen = self.frames.index(frame, self._seen) + 1
         return frame["params"]["payload"]
 
-    def hear(self, text: str) -> None:
+    def wait_for_text(self, text: str) -> None:
         """Wait until so much of the replies was streamed."""
 
         def streamed() -> str:
@@ -154,20 +154,20 @@ class Inside(Client):
 
     def __init__(self) -> None:
         super().__init__()
-        self.transport = _Ear(self.heard)
+        self.transport = _RecordingTransport(self.receive)
 
     def send(self, data: bytes) -> None:
         server.receive(data, self.transport)
 
 
-class _Ear(MemoryTransport):
-    def __init__(self, hear: Callable[[Json], None]) -> None:
+class _RecordingTransport(MemoryTransport):
+    def __init__(self, callback: Callable[[Json], None]) -> None:
         super().__init__()
-        self._hear = hear
+        self._callback = callback
 
     def write(self, frame: Json) -> bool:
         super().write(frame)
-        self._hear(self.frames[-1])
+        self._callback(self.frames[-1])
         return True
 
 
@@ -208,7 +208,7 @@ class Process(Client):
             data = os.read(output, 1 << 20) if self._hearing_end not in ready else b""
             *lines, read = (read + data).split(b"\n")
             for line in lines:
-                self.heard(json.loads(line))
+                self.receive(json.loads(line))
             if not data:
                 break
         self.over()

@@ -65,7 +65,7 @@ class Talk:
 
     name: str
     key: str = ""
-    said: int = 0
+    sent_count: int = 0
     """How many prompts were sent, with or without an answer."""
     acknowledged: list[str] = field(default_factory=list[str])
     sent_again: int = 0
@@ -79,9 +79,9 @@ def reply(recorded: Recorded) -> Step:
     messages: list[Json] = recorded.json["messages"]
     if not recorded.json.get("tools"):
         return say("## Goal\nAnswer each question.\n## Next step\nGo on with the last one.")
-    asked = max(i for i, m in enumerate(messages) if _PROMPT.match(_text(m)))
-    prompt = _text(messages[asked])
-    steps = sum(bool(message.get("tool_calls")) for message in messages[asked:])
+    position = max(i for i, m in enumerate(messages) if _PROMPT.match(_text(m)))
+    prompt = _text(messages[position])
+    steps = sum(bool(message.get("tool_calls")) for message in messages[position:])
     if steps == 0:
         mark = prompt.replace(" ", "-")
         # A file for each time: a line could be torn when its shell is stopped.
@@ -101,7 +101,7 @@ class _Killer:
         self._steps = steps
         self._is_started = False
 
-    def hear(self) -> None:
+    def on_event(self) -> None:
         """The client has got a step further."""
         self._steps -= 1
         if self._steps < 0 and not self._is_started:
@@ -111,7 +111,7 @@ class _Killer:
     def strike(self) -> None:
         """Wait for the kill; the client has nothing more to say."""
         self._steps = 0
-        self.hear()
+        self.on_event()
         self._timer.join()
 
 
@@ -140,14 +140,14 @@ class Trial:
             killer = _Killer(
                 process, self._dice.uniform(0, _LONGEST_WAIT_S), self._dice.randint(0, 6)
             )
-            self._talk(process, self._dice.randint(1, 3), killer.hear)
+            self._talk(process, self._dice.randint(1, 3), killer.on_event)
             killer.strike()
-            self._bury(process)
+            self._check_and_close(process)
             self._found.kills += 1
         process = self._world.start()
         self._talk(process, 0, lambda: None)
         self._settle(process)
-        self._bury(process)
+        self._check_and_close(process)
         self._inspect()
         return self._found
 
@@ -165,29 +165,31 @@ class Trial:
         """The session of a conversation; None when the server is gone."""
         if talk.key:
             try:
-                resumed = _asked(process, "session.resume", session_id=talk.key, limit=20)
+                resumed = _result_of(process, "session.resume", session_id=talk.key, limit=20)
             except RefusedError as refused:
                 assert refused.number == 4007, refused
                 if talk.acknowledged:
                     self._found.notes.append(f"lost: {talk.name} with {len(talk.acknowledged)}")
             else:
                 return resumed["session_id"] if resumed else None
-        opened = _asked(process, "session.create")
+        opened = _result_of(process, "session.create")
         if opened is None:
             return None
         talk.key = opened["stored_session_id"]
         return opened["session_id"]
 
     def _say(self, process: Process, talk: Talk, sid: str, *, is_new: bool) -> None:
-        is_again = talk.said > len(talk.acknowledged)
+        is_again = talk.sent_count > len(talk.acknowledged)
         if not is_again:
             if not is_new:
                 return
-            talk.said += 1
-        text = talk.prompt(talk.said)
+            talk.sent_count += 1
+        text = talk.prompt(talk.sent_count)
         talk.sent_again += is_again
-        told = _asked(process, "prompt.submit", session_id=sid, text=text, idempotency_key=text)
-        if told is not None:
+        result = _result_of(
+            process, "prompt.submit", session_id=sid, text=text, idempotency_key=text
+        )
+        if result is not None:
             talk.acknowledged.append(text)
 
     def _settle(self, process: Process) -> None:
@@ -200,10 +202,10 @@ class Trial:
         process.hang_up()
         process.wait_for_end()
 
-    def _bury(self, process: Process) -> None:
+    def _check_and_close(self, process: Process) -> None:
         process.kill()
-        for told in process.events("message.complete"):
-            self._completed[told["turn_id"]] += told["status"] == "complete"
+        for event in process.events("message.complete"):
+            self._completed[event["turn_id"]] += event["status"] == "complete"
 
     # -- the verdict -----------------------------------------------------------------------------
 
@@ -217,7 +219,7 @@ class Trial:
             rows = store.list_sessions_rich(limit=100)
             wrong += [f"left open: {row['id']}" for row in rows if row["ended_at"] is None]
             wrong += [f"empty: {row['id']}" for row in rows if not row["message_count"]]
-            if len(rows) != sum(bool(talk.said) for talk in self._talks):
+            if len(rows) != sum(bool(talk.sent_count) for talk in self._talks):
                 wrong.append(f"{len(rows)} conversations are stored")
             for talk in self._talks:
                 self._inspect_talk(store, talk, happened)
@@ -226,7 +228,7 @@ class Trial:
         found, wrong = self._found, self._found.notes
         found.acknowledged += len(talk.acknowledged)
         found.sent_again += talk.sent_again
-        lineage = store.read(lineage_ledger.members, talk.key) if talk.said else []
+        lineage = store.read(lineage_ledger.members, talk.key) if talk.sent_count else []
         found.compactions += max(len(lineage) - 1, 0)
         turns = [
             turn
@@ -234,13 +236,13 @@ class Trial:
             for turn in store.read(turn_ledger.of_session, session_id)
         ]
         prompts = [store.read(turn_ledger.user_text, turn["id"]) for turn in turns]
-        expected = [talk.prompt(number) for number in range(1, talk.said + 1)]
+        expected = [talk.prompt(number) for number in range(1, talk.sent_count + 1)]
         if sorted(prompts) != sorted(expected) or talk.acknowledged != expected:
             wrong.append(f"{talk.name} said {expected} and has {prompts}")
         ended = sorted(zip((turn["ended_at"] or 0 for turn in turns), prompts, strict=True))
         if [prompt for _, prompt in ended] != expected:
             wrong.append(f"{talk.name} was answered out of order: {ended}")
-        tip = store.read(lineage_ledger.tip, talk.key) if talk.said else talk.key
+        tip = store.read(lineage_ledger.tip, talk.key) if talk.sent_count else talk.key
         whole = store.get_messages_as_conversation(tip, include_ancestors=True)
         answers = Counter(str(m["content"]) for m in whole if m["role"] == "assistant")
         for turn, prompt in zip(turns, prompts, strict=True):
@@ -266,17 +268,17 @@ class Trial:
             if effect["tool_name"] != "terminal":
                 continue
             self._found.effects[effect["state"]] += 1
-            state, told = effect["state"], results.get(effect["result_message_id"])
-            is_missing = state == "done" and not times and not str(told).startswith(_STOPPED)
+            state, result_text = effect["state"], results.get(effect["result_message_id"])
+            is_missing = state == "done" and not times and not str(result_text).startswith(_STOPPED)
             if is_missing or (state == "cancelled" and times):
                 self._found.notes.append(
                     f"{effect['id']} is {state}, happened {times} times: {effect['arguments']} in a"
                     f" turn that is {turn['state']} after {turn['attempts']} attempts and asked"
-                    f" {store.read(turn_ledger.user_text, turn['id'])!r}, its result is {told!r}"
+                    f" {store.read(turn_ledger.user_text, turn['id'])!r}, its result is {result_text!r}"
                 )
 
 
-def _asked(process: Process, method: str, **params: Any) -> Json | None:
+def _result_of(process: Process, method: str, **params: Any) -> Json | None:
     """The answer of a server that may be killed at any moment; None when it was."""
     try:
         return process.call(method, **params)
@@ -307,11 +309,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.rpc.kills")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1, help="another seed, other moments")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hermes-kills-") as folder:
-        found = kill(Path(folder), given.kills, given.seed)
-    sys.stdout.write(f"{found}\nseed {given.seed}, {time.monotonic() - began:.0f} s\n")
+        found = kill(Path(folder), options.kills, options.seed)
+    sys.stdout.write(f"{found}\nseed {options.seed}, {time.monotonic() - began:.0f} s\n")
     for line in found.notes[:20]:
         sys.stdout.write(f"  {line}\n")
     return 1 if found.notes else 0

@@ -6,7 +6,7 @@ from hermes_agent.testing.server import ScriptedServer
 from tests.rpc.harness import Client, Inside, World
 
 
-def asked(model: ScriptedServer) -> str:
+def requested_model(model: ScriptedServer) -> str:
     return model.model_requests[-1].json["model"]
 
 
@@ -36,7 +36,7 @@ def test_a_conversation_goes_on_with_its_model_after_a_kill(
     resumed = again.call("session.resume", session_id=key)
     choice.add("still me")
     again.say(resumed["session_id"])
-    assert asked(choice) == "other"
+    assert requested_model(choice) == "other"
     value = again.call("config.get", key="model", session_id=resumed["session_id"])["value"]
     assert value == "local/other"
 
@@ -56,7 +56,7 @@ def test_a_model_that_is_chosen_before_the_first_message_is_remembered_too(
         assert resumed["info"]["model"] == "local/other"
         choice.add("still me")
         client.say(resumed["session_id"])
-        assert asked(choice) == "other"
+        assert requested_model(choice) == "other"
     assert world.row(key)["model"] == "other"
 
 
@@ -70,7 +70,7 @@ def test_a_command_that_opens_another_conversation_follows_that_one(
         client.call("slash.exec", session_id=plain, command=command)
         choice.add("hi")
         client.say(plain)
-        assert asked(choice) == name
+        assert requested_model(choice) == name
 
 
 def test_a_model_that_is_gone_is_told_and_the_one_of_the_settings_answers(
@@ -86,7 +86,7 @@ def test_a_model_that_is_gone_is_told_and_the_one_of_the_settings_answers(
         resumed = again.call("session.resume", session_id=key)
         choice.add("hi")
         again.say(resumed["session_id"])
-        assert asked(choice) == name, "it is remembered until another one is chosen"
+        assert requested_model(choice) == name, "it is remembered until another one is chosen"
         again.kill()
-        notices = [one["text"] for one in again.events("notification.show")]
+        notices = [event["text"] for event in again.events("notification.show")]
         assert ["local/other" in text for text in notices] == [True] * (name == "scripted")

@@ -22,23 +22,23 @@ def test_commands_are_the_same_as_on_every_surface(client: Inside, model: Script
     sid = client.open()
     model.add("hi")
     client.say(sid)
-    told = client.call("slash.exec", session_id=sid, command="/title My talk")
-    assert told == {"type": "exec", "output": "This conversation is called 'My talk'."}
+    result = client.call("slash.exec", session_id=sid, command="/title My talk")
+    assert result == {"type": "exec", "output": "This conversation is called 'My talk'."}
     assert "My talk" in client.call("slash.exec", session_id=sid, command="status")["output"]
-    told = client.call("command.dispatch", session_id=sid, name="usage", arg="")
-    assert "scripted: 1 call," in told["output"]
-    told = client.call("command.dispatch", session_id=sid, name="/exit")
-    assert told["leave"]
+    result = client.call("command.dispatch", session_id=sid, name="usage", arg="")
+    assert "scripted: 1 call," in result["output"]
+    result = client.call("command.dispatch", session_id=sid, name="/exit")
+    assert result["leave"]
 
 
 def test_a_command_may_want_something_sent(client: Inside, model: ScriptedServer) -> None:
     sid = client.open()
     model.add("hi")
     client.say(sid, "the question")
-    told = client.call("slash.exec", session_id=sid, command="/queue and then")
-    assert (told["type"], told["message"]) == ("send", "and then")
-    told = client.call("slash.exec", session_id=sid, command="/steer nobody runs")
-    assert (told["type"], told["message"]) == ("send", "nobody runs")
+    result = client.call("slash.exec", session_id=sid, command="/queue and then")
+    assert (result["type"], result["message"]) == ("send", "and then")
+    result = client.call("slash.exec", session_id=sid, command="/steer nobody runs")
+    assert (result["type"], result["message"]) == ("send", "nobody runs")
 
 
 def test_what_is_asked_again_replaces_what_was_asked_with_all_that_went_along(
@@ -51,9 +51,9 @@ def test_what_is_asked_again_replaces_what_was_asked_with_all_that_went_along(
     picture.write_bytes(PNG)
     client.say(sid, "what\tis it?", images=[str(picture)])
     first = model.model_requests[-1].json["messages"][-1]
-    told = client.call("slash.exec", session_id=sid, command="/retry")
-    assert told["session"]["messages"] == []
-    running = told["session"]["inflight"]
+    result = client.call("slash.exec", session_id=sid, command="/retry")
+    assert result["session"]["messages"] == []
+    running = result["session"]["inflight"]
     assert (running["user"], running["images"]) == ("what\tis it?", [str(picture)])
     assert running["assistant"] == "", "nothing was streamed of it yet"
     client.event("message.complete", text="a better one")
@@ -87,8 +87,8 @@ def test_where_all_is_taken_back_the_commands_say_that_there_is_nothing(
     model.add("hi")
     client.say(sid)
     client.call("slash.exec", session_id=sid, command="/undo")
-    for command, said in (("/retry", "nothing to retry"), ("/undo", "nothing to undo")):
-        with pytest.raises(RefusedError, match=said) as refused:
+    for command, complaint in (("/retry", "nothing to retry"), ("/undo", "nothing to undo")):
+        with pytest.raises(RefusedError, match=complaint) as refused:
             client.call("slash.exec", session_id=sid, command=command)
         assert refused.value.number == 4008
         assert "compress" not in refused.value.data.get("fix", ""), "nothing was compacted"
@@ -117,15 +117,15 @@ def test_a_command_can_open_another_conversation_under_the_same_session(
     sid, key = opened["session_id"], opened["stored_session_id"]
     model.add("one", "two", "three")
     client.say(sid, "first")
-    told = client.call("slash.exec", session_id=sid, command="/new")
-    fresh = told["session"]["stored_session_id"]
-    assert told["session"]["session_id"] == sid
-    assert told["session"]["messages"] == []
+    result = client.call("slash.exec", session_id=sid, command="/new")
+    fresh = result["session"]["stored_session_id"]
+    assert result["session"]["session_id"] == sid
+    assert result["session"]["messages"] == []
     assert world.row(key)["end_reason"] == "new_session"
     assert client.say(sid, "second")["text"] == "two"
     assert [text for _, text in world.transcript(fresh)] == ["second", "two"]
-    told = client.call("slash.exec", session_id=sid, command=f"/resume {key}")
-    assert [m["text"] for m in told["session"]["messages"]] == ["first", "one"]
+    result = client.call("slash.exec", session_id=sid, command=f"/resume {key}")
+    assert [m["text"] for m in result["session"]["messages"]] == ["first", "one"]
     assert world.row(fresh)["end_reason"] == "resumed_other"
     assert world.row(key)["ended_at"] is None
     assert client.say(sid, "third")["text"] == "three"
@@ -148,8 +148,8 @@ def test_the_catalogue_has_every_command_and_those_of_plugins(client: Inside, ho
     assert pairs["/greet"] == "Greets.", plugins.failures()
     assert pairs["/undo"]
     assert catalog["canon"]["/compact"] == "/compress"
-    told = client.call("slash.exec", session_id=sid, command="/greet you")
-    assert told == {"type": "plugin", "output": "Hello, you."}
+    result = client.call("slash.exec", session_id=sid, command="/greet you")
+    assert result == {"type": "plugin", "output": "Hello, you."}
     resolved = client.call("command.resolve", name="/fork")
     assert resolved["canonical"] == "branch"
     assert client.call("command.resolve", name="greet")["category"] == "Plugins"
@@ -211,11 +211,11 @@ def test_settings_are_read_and_changed(client: Inside, home: Home) -> None:
     assert client.call("config.set", key="busy", value="steer") == {"key": "busy", "value": "steer"}
     assert config.load(home).terminal.busy == "steer"
     assert client.call("config.get", key="terminal.busy")["value"] == "steer"
-    told = client.call("config.set", key="approvals.mode", value="off", session_id=sid)
-    assert told["value"] == "allow"
-    assert "from now on" in told["warning"]
-    told = client.call("config.set", key="model", value="other", scope="global")
-    assert "environment" in told["warning"]
+    result = client.call("config.set", key="approvals.mode", value="off", session_id=sid)
+    assert result["value"] == "allow"
+    assert "from now on" in result["warning"]
+    result = client.call("config.set", key="model", value="other", scope="global")
+    assert "environment" in result["warning"]
     assert client.call("config.get", key="full")["config"]["agent"]["max_steps"] == 90
     assert client.call("config.get", key="mtime")["mtime"] > 0
     assert client.call("config.get", key="profile")["value"] == "default"
@@ -234,14 +234,14 @@ def test_settings_are_told_without_their_secrets(client: Inside, home: Home) -> 
     table = {"mailer": {"bot": {"token": "tok-AAAA"}, "url": "https://ann:AAAA@mail.example"}}
     config.change(home, "plugins.settings", table)
     client.call("config.set", key="tools.search_url", value="https://ann:AAAA@search.example")
-    told = [
+    result = [
         client.call("config.get", key="plugins.settings"),
         client.call("config.get", key="full"),
         client.call("config.show"),
     ]
-    assert "AAAA" not in str(told)
-    assert "https://ann:********@mail.example" in str(told)
-    masked = told[0]["value"]
+    assert "AAAA" not in str(result)
+    assert "https://ann:********@mail.example" in str(result)
+    masked = result[0]["value"]
     with pytest.raises(RefusedError, match="masked secret"):
         client.call("config.set", key="plugins.settings", value=masked)
     assert config.load(home).plugins.settings == table
@@ -272,8 +272,8 @@ def test_the_folder_of_a_session_is_a_setting_too(
     sid = client.open()
     place = world.workspace / "below"
     place.mkdir()
-    told = client.call("config.set", key="cwd", value=str(place), session_id=sid)
-    assert told == {"key": "cwd", "value": str(place)}
+    result = client.call("config.set", key="cwd", value=str(place), session_id=sid)
+    assert result == {"key": "cwd", "value": str(place)}
     assert client.event("session.info", cwd=str(place))
     assert client.call("config.get", key="cwd", session_id=sid)["value"] == str(place)
     assert client.call("config.get", key="cwd")["value"] == str(world.workspace)
@@ -310,14 +310,14 @@ def test_models_can_be_seen_and_chosen(client: Inside, model: ScriptedServer) ->
     assert names == {"local/scripted": True, "local/other": False}
     assert client.call("setup.status")["provider_configured"]
     assert client.call("setup.runtime_check")["model"] == "scripted"
-    told = client.call("config.set", key="model", value="other", session_id=sid)
-    assert told == {"key": "model", "value": "other", "scope": "session"}
+    result = client.call("config.set", key="model", value="other", session_id=sid)
+    assert result == {"key": "model", "value": "other", "scope": "session"}
     model.add("I am the other one.")
     client.say(sid)
     assert model.model_requests[-1].json["model"] == "other"
     assert client.call("config.get", key="model", session_id=sid)["value"] == "other"
-    told = client.call("slash.exec", session_id=sid, command="/model scripted")
-    assert "Switched to scripted." in told["output"]
+    result = client.call("slash.exec", session_id=sid, command="/model scripted")
+    assert "Switched to scripted." in result["output"]
 
 
 def test_without_a_model_the_client_is_told_what_to_do(
@@ -345,8 +345,8 @@ def test_tools_and_background_processes_are_listed_and_ended(
     client.say(sid, "once more")
     first, second = client.call("process.list", session_id=sid)["processes"]
     assert (first["command"], first["status"]) == ("sleep 1000", "running")
-    told = client.call("process.kill", session_id=sid, process_id=first["process_id"])
-    assert told == {"killed": 1}
+    result = client.call("process.kill", session_id=sid, process_id=first["process_id"])
+    assert result == {"killed": 1}
     assert client.call("process.stop", session_id=sid) == {"killed": 1}
     statuses = [p["status"] for p in client.call("process.list", session_id=sid)["processes"]]
     assert statuses == ["exited", "exited"]
@@ -367,9 +367,9 @@ def test_replies_can_be_had_as_text_for_a_terminal(client: Inside, model: Script
 
 
 def test_a_reply_can_be_rendered_for_a_narrow_terminal() -> None:
-    shown = server.render_message("word " * 40, 5)
-    assert shown is not None
-    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 20
+    text = server.render_message("word " * 40, 5)
+    assert text is not None
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 20
 
 
 def test_a_conversation_can_be_titled_by_command_before_its_first_message(
@@ -379,10 +379,10 @@ def test_a_conversation_can_be_titled_by_command_before_its_first_message(
         "session.create", title="Planned", messages=[{"role": "user", "text": "a"}]
     )
     sid, key = opened["session_id"], opened["stored_session_id"]
-    told = client.call("slash.exec", session_id=sid, command="/title")
-    assert told["output"] == "This conversation is called 'Planned'."
-    told = client.call("slash.exec", session_id=sid, command="/title My talk")
-    assert told["output"] == "This conversation is called 'My talk'."
+    result = client.call("slash.exec", session_id=sid, command="/title")
+    assert result["output"] == "This conversation is called 'Planned'."
+    result = client.call("slash.exec", session_id=sid, command="/title My talk")
+    assert result["output"] == "This conversation is called 'My talk'."
     assert client.event("session.title") == {"session_id": key, "title": "My talk"}
     assert (world.row(key)["title"], world.row(key)["message_count"]) == ("My talk", 1)
     with pytest.raises(RefusedError) as refused:
@@ -404,5 +404,5 @@ def test_the_live_output_of_a_command_comes_in_whole_lines(
 ) -> None:
     model.add(call("terminal", command="echo one; sleep 0.1; echo two"), say("Done."))
     client.say(client.open())
-    shown = "".join(event["text"] for event in client.events("tool.progress"))
-    assert shown == "one\ntwo\n"
+    text = "".join(event["text"] for event in client.events("tool.progress"))
+    assert text == "one\ntwo\n"

@@ -29,11 +29,11 @@ def test_the_command_ends_with_a_ready_session_and_follows_the_conversation(
 ) -> None:
     sid = talk(client, model)
     model.add(say(SUMMARY))
-    told = client.call("slash.exec", session_id=sid, command="/compress")
-    assert "continues in" in told["output"]
+    result = client.call("slash.exec", session_id=sid, command="/compress")
+    assert "continues in" in result["output"]
     assert statuses(client)[-2:] == ["compacted", "ready"]
     new = client.call("session.activate", session_id=sid)["session_key"]
-    assert new in told["output"]
+    assert new in result["output"]
     assert world.row(new)["parent_session_id"] is not None
     assert world.row(new)["end_reason"] is None
 
@@ -44,9 +44,9 @@ def test_a_shortened_conversation_fills_less_of_the_window_at_once(
     sid = talk(client, model)
     before = client.call("session.usage", session_id=sid)["context_used"]
     model.add(say(SUMMARY))
-    told = client.call("session.compress", session_id=sid)
-    assert told["usage"]["context_used"] == told["after_tokens"] < before
-    assert client.events("usage.update")[-1]["context_used"] == told["after_tokens"]
+    result = client.call("session.compress", session_id=sid)
+    assert result["usage"]["context_used"] == result["after_tokens"] < before
+    assert client.events("usage.update")[-1]["context_used"] == result["after_tokens"]
 
 
 def test_how_full_the_window_is_is_known_again_when_the_conversation_is_opened_again(
@@ -93,11 +93,11 @@ def test_a_needless_shortening_tells_the_real_size(client: Inside, model: Script
     model.add("hi")
     client.say(sid, "a question of a few words")
     client.event("session.info", running=False)
-    told = client.call("session.compress", session_id=sid)
-    assert told["summary"]["headline"] == "Nothing to compact yet."
-    assert told["before_tokens"] == told["after_tokens"] > 0
-    told = client.call("slash.exec", session_id=sid, command="/compact")
-    assert told["output"] == "There is nothing to compact yet."
+    result = client.call("session.compress", session_id=sid)
+    assert result["summary"]["headline"] == "Nothing to compact yet."
+    assert result["before_tokens"] == result["after_tokens"] > 0
+    result = client.call("slash.exec", session_id=sid, command="/compact")
+    assert result["output"] == "There is nothing to compact yet."
     assert statuses(client) == ["compressing", "ready"] * 3
 
 
@@ -115,13 +115,13 @@ def test_a_stopped_shortening_says_so_and_leaves_all_as_it_was(
         number = client.post("session.compress", session_id=sid)
     assert quiet.started.wait(TIMEOUT_S)
     client.call("session.interrupt", session_id=sid)
-    told = client.answer(number)
+    result = client.answer(number)
     quiet.release()
     if by_command:
-        assert told["output"] == STOPPED
+        assert result["output"] == STOPPED
     else:
-        assert told["summary"]["headline"] == STOPPED
-        assert told["before_tokens"] == told["after_tokens"] > 1000
+        assert result["summary"]["headline"] == STOPPED
+        assert result["before_tokens"] == result["after_tokens"] > 1000
     assert statuses(client)[-1] == "ready"
     assert world.row(key)["ended_at"] is None
     model.add("on it goes")

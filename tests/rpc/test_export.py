@@ -28,11 +28,11 @@ def test_what_fills_the_window_is_told_by_parts(client: Inside, model: ScriptedS
     sid = client.open()
     model.add("hi " * 100)
     client.say(sid)
-    told = client.call("session.context_breakdown", session_id=sid)
-    parts = {part["name"]: part["tokens"] for part in told["categories"]}
+    result = client.call("session.context_breakdown", session_id=sid)
+    parts = {part["name"]: part["tokens"] for part in result["categories"]}
     assert set(parts) == {"system prompt", "tools", "messages"}
     assert parts["messages"] >= 100
-    assert sum(parts.values()) == told["estimated_total"]
-    assert (told["model"], told["context_max"]) == ("scripted", 32000)
-    assert 0 < told["context_percent"] < 100
-    assert told["context_used"] > 0
+    assert sum(parts.values()) == result["estimated_total"]
+    assert (result["model"], result["context_max"]) == ("scripted", 32000)
+    assert 0 < result["context_percent"] < 100
+    assert result["context_used"] > 0

@@ -64,8 +64,8 @@ def test_who_cannot_go_to_another_conversation_stays_in_this_one(
 ) -> None:
     model.add("one", "two", "three")
     first, second = (client.call("session.create") for _ in range(2))
-    for one in (first, second):
-        client.say(one["session_id"])
+    for session in (first, second):
+        client.say(session["session_id"])
     client.call("session.close", session_id=first["session_id"])
     sid = second["session_id"]
     target = f"/resume {first['stored_session_id']}"
@@ -111,42 +111,43 @@ def test_what_is_attached_while_a_prompt_is_taken_in_goes_along_with_the_next(
     client.call("image.attach", session_id=sid, path="a.png")
     submit = prompts.submit
 
-    def slow(*given: object, **more: object) -> object:
+    def slow(*args: object, **more: object) -> object:
         if len(server._sessions[sid].get("attached_images", [])) == 1:
             client.call("image.attach", session_id=sid, path="b.png")
-        return submit(*given, **more)  # type: ignore[arg-type]
+        return submit(*args, **more)  # type: ignore[arg-type]
 
     with monkeypatch.context() as held:
         held.setattr(prompts, "submit", slow)
         client.say(sid, "first")
     client.say(sid, "second")
-    pictures = [str(asked.json["messages"][-1]["content"]) for asked in model.model_requests]
-    assert ["a.png" in one for one in pictures] == [True, False]
-    assert ["b.png" in one for one in pictures] == [False, True]
+    pictures = [str(request.json["messages"][-1]["content"]) for request in model.model_requests]
+    assert ["a.png" in picture for picture in pictures] == [True, False]
+    assert ["b.png" in picture for picture in pictures] == [False, True]
 
 
 def test_ends_that_hang_in_a_plugin_keep_nobody_else_waiting(
     client: Inside, model: ScriptedServer
 ) -> None:
-    asked, may_end = threading.Event(), threading.Event()
+    is_called, may_end = threading.Event(), threading.Event()
 
     def hang() -> None:
-        asked.set()
+        is_called.set()
         may_end.wait(TIMEOUT_S)
 
     model.add(*["hi"] * 13)
     plugins.register_hook("on_session_end", hang)
     opened = [client.call("session.create") for _ in range(13)]
-    for one in opened:
-        client.say(one["session_id"])
+    for session in opened:
+        client.say(session["session_id"])
     first, *others, last = opened
     closing = [
-        client.post("session.close", session_id=one["session_id"]) for one in (first, *others)
+        client.post("session.close", session_id=session["session_id"])
+        for session in (first, *others)
     ]
-    assert asked.wait(TIMEOUT_S)
+    assert is_called.wait(TIMEOUT_S)
     again = client.post("session.resume", session_id=first["stored_session_id"])
-    shown = client.call("session.resume", session_id=last["stored_session_id"])
-    assert shown["session_id"] == last["session_id"]
+    snapshot = client.call("session.resume", session_id=last["stored_session_id"])
+    assert snapshot["session_id"] == last["session_id"]
     assert len(client.call("session.list")["sessions"]) == 13
     may_end.set()
     for number in (*closing, again):
@@ -156,17 +157,17 @@ def test_ends_that_hang_in_a_plugin_keep_nobody_else_waiting(
 def test_a_turn_whose_beginning_hangs_in_a_plugin_can_be_stopped(
     client: Inside, world: World, model: ScriptedServer
 ) -> None:
-    asked, may_end = threading.Event(), threading.Event()
+    is_called, may_end = threading.Event(), threading.Event()
 
     def hang() -> None:
-        asked.set()
+        is_called.set()
         may_end.wait(TIMEOUT_S)
 
     plugins.register_hook("on_session_start", hang)
     opened = client.call("session.create")
     sid, key = opened["session_id"], opened["stored_session_id"]
     client.call("prompt.submit", session_id=sid, text="hello")
-    assert asked.wait(TIMEOUT_S)
+    assert is_called.wait(TIMEOUT_S)
     client.call("session.interrupt", session_id=sid)
     assert client.event("message.complete")["status"] == "interrupted"
     assert world.states(key) == ["interrupted"]
@@ -207,8 +208,8 @@ def test_a_plugin_that_was_not_loaded_is_told_to_who_opens_a_conversation(
 ) -> None:
     enable(home, "broken", "raise RuntimeError('not today')")
     client.open()
-    told = client.event("session.info", lazy=None)
-    assert "broken (RuntimeError: not today)" in told["config_warning"]
+    payload = client.event("session.info", lazy=None)
+    assert "broken (RuntimeError: not today)" in payload["config_warning"]
 
 
 def test_who_closes_a_session_has_the_others_told(
@@ -219,11 +220,11 @@ def test_who_closes_a_session_has_the_others_told(
     opened = client.call("session.create")
     sid = opened["session_id"]
     client.call("prompt.submit", session_id=sid, text="hello")
-    client.hear("begun")
+    client.wait_for_text("begun")
     other.call("session.close", session_id=sid)
     assert client.event("message.complete")["status"] == "interrupted"
-    told = client.event("session.closed")
-    assert told == {"reason": "tui_close", "stored_session_id": opened["stored_session_id"]}
+    payload = client.event("session.closed")
+    assert payload == {"reason": "tui_close", "stored_session_id": opened["stored_session_id"]}
     assert other.events("session.closed") == []
 
 
@@ -239,10 +240,10 @@ def test_what_another_process_runs_is_not_deleted(client: Inside, world: World) 
 def test_a_folder_that_is_gone_keeps_nobody_from_a_conversation(
     client: Inside, world: World, model: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = world.workspace / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+    folder = world.workspace / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
     model.add("hi")
     assert client.say(client.open())["text"] == "hi"
 

@@ -34,8 +34,8 @@ def test_failed_calls_and_diffs_are_shown_again_and_the_model_is_not_told(
         assert tools[0]["inline_diff"] == live[0]["inline_diff"]
         assert "inline_diff" not in tools[1]
     for request in model.model_requests:
-        told = [message for message in request.json["messages"] if message["role"] == "tool"]
-        assert all(set(message) == {"role", "tool_call_id", "content"} for message in told)
+        results = [message for message in request.json["messages"] if message["role"] == "tool"]
+        assert all(set(message) == {"role", "tool_call_id", "content"} for message in results)
 
 
 def test_of_a_large_diff_the_beginning_is_kept(client: Inside, model: ScriptedServer) -> None:
@@ -98,7 +98,7 @@ def test_how_a_turn_ended_that_was_not_answered_is_told_with_its_last_message(
         model.add(silence(quiet, after=after))
         client.call("prompt.submit", session_id=sid, text="go")
         assert quiet.started.wait(TIMEOUT_S)
-        client.hear(after)
+        client.wait_for_text(after)
         client.call("session.interrupt", session_id=sid)
         client.event("message.complete", status="interrupted")
     model.add(wrong_key())
@@ -106,8 +106,8 @@ def test_how_a_turn_ended_that_was_not_answered_is_told_with_its_last_message(
     model.add("fine")
     client.say(sid)
     for messages in shown_again(client, sid):
-        told = [(m["role"], m.get("status"), m.get("error")) for m in messages]
-        assert told == [
+        ends = [(m["role"], m.get("status"), m.get("error")) for m in messages]
+        assert ends == [
             ("user", "interrupted", None),
             ("user", None, None),
             ("assistant", "interrupted", None),
@@ -123,7 +123,7 @@ def test_page_by_page_the_end_of_a_turn_is_told_once(client: Inside, model: Scri
     model.add(call("read_file", path="missing.txt"), silence(quiet, after="Hm"))
     client.call("prompt.submit", session_id=sid, text="look")
     assert quiet.started.wait(TIMEOUT_S)
-    client.hear("Hm")
+    client.wait_for_text("Hm")
     client.call("session.interrupt", session_id=sid)
     client.event("message.complete")
     page = client.call("session.history", session_id=sid, limit=1)["messages"]

@@ -89,8 +89,8 @@ def test_without_any_model_the_embedded_one_is_offered_fetched_and_answers_then(
     poor: Inside, home: Home
 ) -> None:
     sid = poor.open()
-    told = poor.wait(lambda f: bool(f.get("params", {}).get("payload", {}).get("offer")))
-    offer = told["params"]["payload"]["offer"]
+    frame = poor.wait(lambda f: bool(f.get("params", {}).get("payload", {}).get("offer")))
+    offer = frame["params"]["payload"]["offer"]
     assert (offer["name"], offer["title"], offer["bytes"]) == ("tiny", "Tiny", len(FILE))
     number = poor.post("model.pull", session_id=sid)
     half = poor.event("model.progress", total=len(FILE))
@@ -122,20 +122,20 @@ def test_with_a_model_named_that_is_not_there_nothing_is_offered(
 ) -> None:
     monkeypatch.setenv("HERMES_MODEL_NAME", "local/of-mine")
     poor.open()
-    told = poor.wait(
+    frame = poor.wait(
         lambda f: bool(f.get("params", {}).get("payload", {}).get("credential_warning"))
     )
-    assert told["params"]["payload"]["offer"]["name"] == ""
+    assert frame["params"]["payload"]["offer"]["name"] == ""
 
 
 def test_a_prompt_that_waits_for_a_model_is_on_disk_and_can_be_stopped(
     poor: Inside, home: Home
 ) -> None:
     sid = poor.open()
-    told = poor.call("prompt.submit", session_id=sid, text="hello", waits_for_model=True)
+    result = poor.call("prompt.submit", session_id=sid, text="hello", waits_for_model=True)
     poor.event("status.update", kind="waiting")
     with contextlib.closing(SessionDB(home.database)) as store:
-        assert store.read(turns.user_text, told["turn_id"]) == "hello"
+        assert store.read(turns.user_text, result["turn_id"]) == "hello"
     poor.call("session.interrupt", session_id=sid)
     assert poor.event("message.complete")["status"] == "interrupted"
 

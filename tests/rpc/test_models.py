@@ -33,8 +33,8 @@ def test_the_model_of_the_settings_is_chosen_by_either_name(
 ) -> None:
     sid = settled.open()
     assert listed(settled, sid) == {"local/scripted": True}
-    told = settled.call("config.set", key="model", value=name, session_id=sid)
-    assert told["value"] == "scripted"
+    result = settled.call("config.set", key="model", value=name, session_id=sid)
+    assert result["value"] == "scripted"
     opened = settled.open(model=name)
     for number in (sid, opened):
         model.add("Here I am.")
@@ -56,9 +56,9 @@ def test_what_the_server_of_the_settings_has_is_listed_once_a_provider(
     sid = settled.open()
     for label in ("local/scripted", "local/other"):
         settled.call("config.set", key="model", value=label, session_id=sid)
-        told = settled.call("model.options", session_id=sid)
-        assert [one["name"] for one in told["models"] if one["used"]] == [label]
-        [provider] = told["providers"]
+        result = settled.call("model.options", session_id=sid)
+        assert [row["name"] for row in result["models"] if row["used"]] == [label]
+        [provider] = result["providers"]
         assert (provider["slug"], provider["total_models"]) == ("local", 3)
         assert provider["models"] == ["local/scripted", "local/another", "local/other"]
 
@@ -67,9 +67,9 @@ def test_a_server_that_is_down_is_listed_with_the_model_of_the_settings(
     settled: Inside, model: ScriptedServer
 ) -> None:
     model.close()
-    told = settled.call("model.options")
-    assert [one["name"] for one in told["models"]] == ["local/scripted"]
-    assert [one["slug"] for one in told["providers"]] == ["local"]
+    result = settled.call("model.options")
+    assert [row["name"] for row in result["models"]] == ["local/scripted"]
+    assert [row["slug"] for row in result["providers"]] == ["local"]
 
 
 def test_every_model_at_the_address_of_the_settings_can_be_chosen(

@@ -126,13 +126,13 @@ def test_a_prompt_that_begins_with_a_name_is_not_changed(client: Inside, folder:
 def test_a_pasted_picture_is_attached_by_its_quoted_path(client: Inside, folder: Path) -> None:
     (folder / "my cat.png").write_bytes(PIXEL)
     sid = client.open(cwd=str(folder))
-    told = client.call("image.attach", session_id=sid, path=str(folder / "my\\ cat.png"))
-    assert told["name"] == "my cat.png"
+    result = client.call("image.attach", session_id=sid, path=str(folder / "my\\ cat.png"))
+    assert result["name"] == "my cat.png"
 
 
 def test_a_command_runs_in_the_folder_of_the_session(client: Inside, folder: Path) -> None:
-    told = shell(client, "pwd; echo oops >&2; exit 3", session_id=client.open(cwd=str(folder)))
-    assert told == {"stdout": f"{folder.resolve()}\n", "stderr": "oops\n", "code": 3}
+    result = shell(client, "pwd; echo oops >&2; exit 3", session_id=client.open(cwd=str(folder)))
+    assert result == {"stdout": f"{folder.resolve()}\n", "stderr": "oops\n", "code": 3}
 
 
 def test_a_command_without_a_session_runs_in_the_folder_of_the_latest(
@@ -156,24 +156,24 @@ def test_an_empty_command_is_refused(client: Inside) -> None:
 
 
 def test_a_command_ends_when_its_time_is_over(client: Inside) -> None:
-    told = client.call("shell.exec", command="echo begun; sleep 1000", timeout=0.2)
-    assert told["stdout"] == "begun\n"
-    assert told["code"] == 124
-    assert "0.2 s" in told["stderr"]
+    result = client.call("shell.exec", command="echo begun; sleep 1000", timeout=0.2)
+    assert result["stdout"] == "begun\n"
+    assert result["code"] == 124
+    assert "0.2 s" in result["stderr"]
 
 
 def test_the_output_of_a_command_is_bounded(client: Inside) -> None:
-    told = shell(client, "yes | head -c 3000000; echo the end")
-    assert len(str(told["stdout"])) < 200_000
-    assert str(told["stdout"]).endswith("the end\n")
-    assert "were not kept" in str(told["stdout"])
+    result = shell(client, "yes | head -c 3000000; echo the end")
+    assert len(str(result["stdout"])) < 200_000
+    assert str(result["stdout"]).endswith("the end\n")
+    assert "were not kept" in str(result["stdout"])
 
 
 def test_an_interrupt_stops_a_command(client: Inside, tmp_path: Path) -> None:
-    sid, begun = client.open(), tmp_path / "begun"
-    os.mkfifo(begun)
-    number = client.post("shell.exec", command=f"echo > {begun}; sleep 1000", session_id=sid)
-    begun.read_text()  # waits for the command to write it
+    sid, marker = client.open(), tmp_path / "begun"
+    os.mkfifo(marker)
+    number = client.post("shell.exec", command=f"echo > {marker}; sleep 1000", session_id=sid)
+    marker.read_text()  # waits for the command to write it
     client.call("session.interrupt", session_id=sid)
     assert client.answer(number)["code"] == 130
 
@@ -185,8 +185,8 @@ def test_a_prompt_in_the_background_is_answered_beside_and_kept(
     sid = client.open()
     model.add("Done beside.")
     task = client.call("prompt.background", session_id=sid, text="look into it")
-    told = client.event("background.complete")
-    assert told["task_id"] == task["task_id"] and told["text"] == "Done beside."
+    payload = client.event("background.complete")
+    assert payload["task_id"] == task["task_id"] and payload["text"] == "Done beside."
     assert world.transcript(task["stored_session_id"]) == [
         ("user", "look into it"),
         ("assistant", "Done beside."),
@@ -202,8 +202,8 @@ def test_skills_are_listed_searched_and_shown(world: World) -> None:
     assert client.call("skills.manage", action="list")["skills"] == {"Skills": ["code-review"]}
     found = client.call("skills.manage", action="search", query="FRESH")["results"]
     assert found == [{"name": "code-review", "description": "Looks at a change with fresh eyes."}]
-    shown = client.call("skills.manage", action="inspect", query="code-review")["info"]
-    assert shown["path"].endswith("SKILL.md")
+    info = client.call("skills.manage", action="inspect", query="code-review")["info"]
+    assert info["path"].endswith("SKILL.md")
     assert client.call("skills.manage", action="inspect", query="none")["info"] == {}
     for action in ("install", "browse"):
         with pytest.raises(RefusedError, match="does not support"):
@@ -224,17 +224,17 @@ def test_plugins_are_listed_and_switched(world: World) -> None:
     (folder / "__init__.py").write_text("def register(context):\n    pass\n")
     client = world.start()
     listed = client.call("plugins.manage", action="list")
-    row = next(one for one in listed["plugins"] if one["name"] == "greeter")
+    row = next(plugin for plugin in listed["plugins"] if plugin["name"] == "greeter")
     assert (row["version"], row["source"], row["status"]) == ("1.0", "user", "disabled")
     assert listed["user_count"] == 1
-    told = client.call("plugins.manage", action="toggle", name="greeter", enable=True)
-    assert told["plugin"]["status"] == "enabled"
+    result = client.call("plugins.manage", action="toggle", name="greeter", enable=True)
+    assert result["plugin"]["status"] == "enabled"
     assert "greeter" in world.home.config.read_text()
-    told = client.call("plugins.manage", action="toggle", name="greeter", enable=False)
-    assert told["plugin"]["status"] == "disabled"
+    result = client.call("plugins.manage", action="toggle", name="greeter", enable=False)
+    assert result["plugin"]["status"] == "disabled"
     with pytest.raises(RefusedError, match="no plugin nowhere"):
         client.call("plugins.manage", action="toggle", name="nowhere", enable=True)
-    assert {one["name"] for one in client.call("plugins.list")["plugins"]} >= {"greeter"}
+    assert {plugin["name"] for plugin in client.call("plugins.list")["plugins"]} >= {"greeter"}
 
 
 def test_stopping_processes_needs_no_session(client: Inside) -> None:

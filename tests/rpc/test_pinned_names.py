@@ -115,13 +115,13 @@ def test_every_part_of_the_end_is_tried_whatever_fails(
     store: SessionDB, fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create_session("key", "tui")
-    heard: list[str] = []
+    hooks: list[str] = []
 
-    def hear(name: str, **kwargs: Any) -> None:
-        heard.append(name)
+    def record(name: str, **kwargs: Any) -> None:
+        hooks.append(name)
         raise RuntimeError("a broken plugin")
 
-    monkeypatch.setattr(plugins, "invoke_hook", hear)
+    monkeypatch.setattr(plugins, "invoke_hook", record)
     agent = MagicMock(session_id="key", model="m", platform="tui", _session_messages=None)
     getattr(agent, fails).side_effect = RuntimeError("broken")
     history = [{"role": "user", "content": "x"}]
@@ -131,7 +131,7 @@ def test_every_part_of_the_end_is_tried_whatever_fails(
     agent._persist_session.assert_called_once_with(history, conversation_history=history)
     agent.commit_memory_session.assert_called_once_with(history)
     agent.close.assert_called_once()
-    assert heard == ["on_session_end", "on_session_finalize"]
+    assert hooks == ["on_session_end", "on_session_finalize"]
     assert (store.get_session("key") or {})["end_reason"] == "tui_close"
 
 
@@ -175,25 +175,25 @@ def test_an_agent_that_knows_nothing_of_turns_still_has_its_turns_stored(store: 
     live = session(Answering())
     submit(live)
     assert [turn["state"] for turn in store.read(turns.of_session, "key")] == ["answered"]
-    said = [message["content"] for message in store.get_messages_as_conversation("key")]
-    assert said == ["hello", "done"]
+    texts = [message["content"] for message in store.get_messages_as_conversation("key")]
+    assert texts == ["hello", "done"]
     assert live["history"][-1]["content"] == "done"
     assert live["history_version"] == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "kept"),
+    ("error", "expected"),
     [(TitleError("taken"), None), (ValueError("bad"), None), (RuntimeError("busy"), "My Title")],
 )
 def test_a_title_that_cannot_be_is_dropped_and_one_that_may_work_later_is_kept(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, kept: str | None
+    monkeypatch: pytest.MonkeyPatch, error: Exception, expected: str | None
 ) -> None:
     db = MagicMock()
     db.set_session_title.side_effect = error
     monkeypatch.setattr(server, "_get_db", lambda: db)
     live = session(Answering(), pending_title="My Title")
     submit(live)
-    assert live["pending_title"] == kept
+    assert live["pending_title"] == expected
 
 
 def test_methods_can_be_called_and_replaced_by_their_name(monkeypatch: pytest.MonkeyPatch) -> None:

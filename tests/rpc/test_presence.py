@@ -54,8 +54,8 @@ def ended(store: SessionDB, name: str) -> str | None:
 
 
 def left_behind(presence: Presence) -> set[str]:
-    with presence.orphaned() as left:
-        return left
+    with presence.orphaned() as orphans:
+        return orphans
 
 
 def test_what_cannot_be_told_is_not_open_until_it_can(
@@ -90,8 +90,8 @@ def test_others_see_what_is_open_until_the_process_is_gone(folder: Path) -> None
         child.kill()
         child.wait(TIMEOUT_S)
     assert ours.elsewhere() == set()
-    with contextlib.suppress(OSError), ours.orphaned() as left:
-        assert left == {"theirs", "there"}
+    with contextlib.suppress(OSError), ours.orphaned() as orphans:
+        assert orphans == {"theirs", "there"}
         raise OSError
     assert left_behind(ours) == {"theirs", "there"}, "nobody has dealt with them"
     assert left_behind(ours) == set()

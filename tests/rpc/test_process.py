@@ -36,7 +36,7 @@ def speaking(world: World, process: Process) -> tuple[str, str]:
     opened = process.call("session.create")
     process.call("prompt.submit", session_id=opened["session_id"], text="tell me")
     assert quiet.started.wait(TIMEOUT_S)
-    process.hear("I was say")
+    process.wait_for_text("I was say")
     return opened["session_id"], opened["stored_session_id"]
 
 
@@ -148,9 +148,9 @@ def killed_in_a_reply(world: World) -> str:
 def test_what_was_streamed_when_the_server_was_killed_is_there_and_marked(world: World) -> None:
     key = killed_in_a_reply(world)
     again = world.start()
-    told = again.call("session.history", session_id=key)
-    user, partial = told["messages"]
-    assert told["count"] == 2
+    result = again.call("session.history", session_id=key)
+    user, partial = result["messages"]
+    assert result["count"] == 2
     assert user["text"] == "count"
     assert partial["text"].startswith("one one one")
     assert partial["kind"] == "partial"
@@ -247,13 +247,13 @@ def test_a_tool_that_a_kill_cut_off_is_not_run_again(world: World) -> None:
     again.call("session.resume", session_id=opened["stored_session_id"])
     assert again.event("message.complete")["status"] == "complete"
     assert mark.read_text() == "once\n"
-    told = [m for m in world.model.model_requests[-1].json["messages"] if m["role"] == "tool"]
-    assert "unknown" in told[0]["content"]
+    messages = [m for m in world.model.model_requests[-1].json["messages"] if m["role"] == "tool"]
+    assert "unknown" in messages[0]["content"]
 
 
-def _until(wanted: Any) -> None:
+def _until(is_so: Any) -> None:
     end = time.monotonic() + TIMEOUT_S
-    while not wanted():
+    while not is_so():
         assert time.monotonic() < end
         threading.Event().wait(0.02)
 
@@ -279,9 +279,9 @@ def test_conversations_that_a_dead_process_left_open_are_ended_at_the_next_start
 ) -> None:
     model.add("one", "two", "three")
     dead, alive = world.start(), world.start()
-    left, kept = dead.call("session.create"), alive.call("session.create")
-    dead.say(left["session_id"])
-    alive.say(kept["session_id"])
+    abandoned, other = dead.call("session.create"), alive.call("session.create")
+    dead.say(abandoned["session_id"])
+    alive.say(other["session_id"])
     unfinished = dead.call("session.create")
     quiet = Quiet()
     model._steps.clear()
@@ -289,15 +289,15 @@ def test_conversations_that_a_dead_process_left_open_are_ended_at_the_next_start
     dead.call("prompt.submit", session_id=unfinished["session_id"], text="tell me")
     assert quiet.started.wait(TIMEOUT_S)
     dead.kill()
-    assert world.row(left["stored_session_id"])["ended_at"] is None
+    assert world.row(abandoned["stored_session_id"])["ended_at"] is None
     again = world.start()
-    for orphan in (left, unfinished):
+    for orphan in (abandoned, unfinished):
         _until(lambda key=orphan["stored_session_id"]: world.row(key)["ended_at"] is not None)
         assert world.row(orphan["stored_session_id"])["end_reason"] == "tui_orphan"
-    assert world.row(kept["stored_session_id"])["ended_at"] is None, "it is open elsewhere"
+    assert world.row(other["stored_session_id"])["ended_at"] is None, "it is open elsewhere"
     pending = {row["id"]: row["pending"] for row in again.call("session.list")["sessions"]}
     assert pending[unfinished["stored_session_id"]] == 1, "who looks for it sees that it waits"
-    assert pending[left["stored_session_id"]] == 0
+    assert pending[abandoned["stored_session_id"]] == 0
     model.add("Here it is.")
     again.call("session.resume", session_id=unfinished["stored_session_id"])
     assert again.event("message.complete")["text"] == "Here it is."
@@ -381,8 +381,8 @@ def test_several_sessions_run_at_the_same_time(world: World) -> None:
             process.post("prompt.submit", session_id=session["session_id"], text=f"turn {turn}")
     _until(lambda: len(process.events("message.complete")) == 24)
     for session in opened:
-        said = world.transcript(session["stored_session_id"])
-        assert [text for _, text in said[1::2]] == [f"answer to turn {n}" for n in range(3)]
+        messages = world.transcript(session["stored_session_id"])
+        assert [text for _, text in messages[1::2]] == [f"answer to turn {n}" for n in range(3)]
 
 
 def test_what_nobody_caught_is_written_down(world: World, home: Home) -> None:

@@ -44,8 +44,8 @@ def test_a_prompt_is_on_disk_when_it_is_answered_also_before_there_is_an_agent(
         "HERMES_MODEL_CONTEXT_WINDOW"
     )  # so that the model's server is asked about it
     sid, key = started(client)
-    told = client.call("prompt.submit", session_id=sid, text="remember this")
-    assert told["status"] == "streaming"
+    result = client.call("prompt.submit", session_id=sid, text="remember this")
+    assert result["status"] == "streaming"
     assert world.transcript(key) == [("user", "remember this")]
     assert world.states(key)[0] in ("accepted", "running")
     quiet.release()
@@ -78,11 +78,11 @@ def test_tools_are_told_with_what_they_do_and_show(
     ended = client.events("tool.complete")[0]
     assert (ended["name"], ended["context"], ended["is_error"]) == ("write_file", "a.txt", False)
     assert "+one" in ended["inline_diff"]
-    begun = client.events("tool.start")[0]
-    assert begun["tool_id"] == ended["tool_id"]
+    event = client.events("tool.start")[0]
+    assert event["tool_id"] == ended["tool_id"]
     client.say(sid, "run it")
-    shown = "".join(progress["text"] for progress in client.events("tool.progress"))
-    assert "first" in shown
+    text = "".join(progress["text"] for progress in client.events("tool.progress"))
+    assert "first" in text
     history = client.call("session.history", session_id=sid)["messages"]
     tools = [message for message in history if message["role"] == "tool"]
     assert [tool["context"] for tool in tools] == ["a.txt", "echo first; echo second"]
@@ -114,15 +114,15 @@ def test_prompts_that_come_while_a_turn_runs_wait_on_disk_and_are_answered_in_or
     assert world.states(key) == ["running", "accepted", "accepted"]
     queued = client.call("prompt.queue", session_id=sid)["queued"]
     assert [waiting["text"] for waiting in queued] == ["two", "three"]
-    shown = client.call("session.activate", session_id=sid)
-    assert shown["inflight"]["user"] == "one"
-    assert shown["messages"] == [], "what runs and what waits is told apart from what is over"
-    assert [waiting["text"] for waiting in shown["queued"]] == ["two", "three"]
+    snapshot = client.call("session.activate", session_id=sid)
+    assert snapshot["inflight"]["user"] == "one"
+    assert snapshot["messages"] == [], "what runs and what waits is told apart from what is over"
+    assert [waiting["text"] for waiting in snapshot["queued"]] == ["two", "three"]
     quiet.release()
     texts = [client.event("message.complete")["text"] for _ in range(3)]
     assert texts == ["Here I am.", "second", "third"]
-    said = [text for _, text in world.transcript(key)]
-    assert said == ["one", "Here I am.", "two", "second", "three", "third"]
+    stored_texts = [text for _, text in world.transcript(key)]
+    assert stored_texts == ["one", "Here I am.", "two", "second", "three", "third"]
 
 
 def test_a_prompt_that_waits_can_be_taken_back(
@@ -133,8 +133,8 @@ def test_a_prompt_that_waits_can_be_taken_back(
     client.call("prompt.submit", session_id=sid, text="one")
     assert quiet.started.wait(TIMEOUT_S)
     waiting = client.call("prompt.submit", session_id=sid, text="never mind")["turn_id"]
-    taken = client.call("prompt.unqueue", session_id=sid, turn_id=waiting)
-    assert taken == {"text": "never mind"}
+    canceled = client.call("prompt.unqueue", session_id=sid, turn_id=waiting)
+    assert canceled == {"text": "never mind"}
     with pytest.raises(RefusedError):
         client.call("prompt.unqueue", session_id=sid, turn_id=waiting)
     quiet.release()
@@ -151,7 +151,7 @@ def test_a_stop_ends_the_turn_at_once_keeps_what_was_streamed_and_drops_what_wai
     client.call("prompt.submit", session_id=sid, text="one")
     assert quiet.started.wait(TIMEOUT_S)
     client.call("prompt.submit", session_id=sid, text="two")
-    client.hear("I was say")
+    client.wait_for_text("I was say")
     assert client.call("session.interrupt", session_id=sid) == {"status": "interrupted"}
     done = client.event("message.complete")
     assert (done["status"], done["text"]) == ("interrupted", "I was say")
@@ -231,7 +231,7 @@ def test_by_setting_a_prompt_is_said_to_the_running_turn_and_answered_when_store
     assert ("user", "in blue") in world.transcript(key)
     assert client.event("message.complete")["text"] == "In blue."
     assert client.events("prompt.steered") == [{"text": "in blue"}]
-    assert [said for said in world.transcript(key) if said == ("user", "in blue")] == [
+    assert [message for message in world.transcript(key) if message == ("user", "in blue")] == [
         ("user", "in blue")
     ]
 
@@ -251,8 +251,8 @@ def test_what_was_said_to_a_turn_is_found_again_under_its_key(
     client.event("message.complete")
     again = client.call("prompt.submit", session_id=sid, text="in blue", idempotency_key="k")
     assert (again["status"], again["duplicate"]) == ("steered", True)
-    said = [text for role, text in world.transcript(key) if role == "user"]
-    assert said == ["paint it", "in blue"]
+    texts = [text for role, text in world.transcript(key) if role == "user"]
+    assert texts == ["paint it", "in blue"]
 
 
 def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(
@@ -273,8 +273,8 @@ def test_what_the_turn_does_not_hear_any_more_is_the_next_prompt(
     assert client.answer(steer) == {"status": "queued", "text": "three", "turn_id": turn_id}
     assert [client.event("message.complete")["text"] for _ in range(3)][1] == "Also done."
     client.event("session.info", running=False)
-    said = [text for role, text in world.transcript(key) if role == "user"]
-    assert said == ["one", "two", "three"], "each once"
+    texts = [text for role, text in world.transcript(key) if role == "user"]
+    assert texts == ["one", "two", "three"], "each once"
     with pytest.raises(RefusedError) as refused:
         client.call("session.steer", session_id=sid, text="nobody hears this")
     assert refused.value.number == 4010
@@ -410,8 +410,8 @@ def test_without_any_model_the_prompt_fails_with_what_to_do_and_a_model_can_be_c
     assert "ANTHROPIC_API_KEY" in done["text"]
     assert world.states(key) == ["failed"]
     assert "ANTHROPIC_API_KEY" in client.event("session.info")["credential_warning"]
-    told = client.call("config.set", session_id=sid, key="model", value="openai/scripted")
-    assert told == {"key": "model", "value": "scripted", "scope": "session"}
+    result = client.call("config.set", session_id=sid, key="model", value="openai/scripted")
+    assert result == {"key": "model", "value": "scripted", "scope": "session"}
     model.add("hello")
     assert client.say(sid)["text"] == "hello"
 
@@ -440,8 +440,8 @@ def test_pictures_and_pasted_texts_go_along(
     text, picture = world.transcript(key)[0][1]
     assert text["text"].startswith("look at line one\nline two\n[Attached image: ")
     assert picture["image_url"]["url"] == f"data:image/png;base64,{encoded}"
-    shown = client.call("session.history", session_id=sid)["messages"][0]
-    assert shown["images"] == [str(world.workspace / "pixel.png")]
+    message = client.call("session.history", session_id=sid)["messages"][0]
+    assert message["images"] == [str(world.workspace / "pixel.png")]
     client.say(sid, "and now?")
     assert world.transcript(key)[2][1] == "and now?", "a picture goes along once"
 
@@ -472,8 +472,8 @@ def test_pictures_of_a_prompt_that_waits_come_back_with_it(
     assert quiet.started.wait(TIMEOUT_S)
     waits = {"session_id": sid, "text": "what is\nthis?", "images": [str(picture)]}
     turn = client.call("prompt.submit", **waits)["turn_id"]
-    shown = {"turn_id": turn, "text": "what is\nthis?", "images": [str(picture)]}
-    assert client.call("prompt.queue", session_id=sid)["queued"] == [shown]
+    prompt = {"turn_id": turn, "text": "what is\nthis?", "images": [str(picture)]}
+    assert client.call("prompt.queue", session_id=sid)["queued"] == [prompt]
     client.call("session.close", session_id=sid)
     quiet.release()
     model.add(silence(Quiet()))
@@ -483,8 +483,10 @@ def test_pictures_of_a_prompt_that_waits_come_back_with_it(
     assert opened["inflight"]["turn_id"] == turn
     client.call("prompt.submit", **{**waits, "session_id": opened["session_id"]})
     *_, last = client.call("prompt.queue", session_id=opened["session_id"])["queued"]
-    taken = client.call("prompt.unqueue", session_id=opened["session_id"], turn_id=last["turn_id"])
-    assert taken == {"text": "what is\nthis?", "images": [str(picture)]}
+    canceled = client.call(
+        "prompt.unqueue", session_id=opened["session_id"], turn_id=last["turn_id"]
+    )
+    assert canceled == {"text": "what is\nthis?", "images": [str(picture)]}
 
 
 def test_a_turn_begins_with_the_words_of_its_prompt_and_its_pictures(
@@ -495,10 +497,10 @@ def test_a_turn_begins_with_the_words_of_its_prompt_and_its_pictures(
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(16))
     model.add("a cat")
     client.say(sid, "what is this?", images=[str(picture)])
-    told = client.events("message.start")[-1]
-    assert (told["user"], told["images"]) == ("what is this?", [str(picture)])
-    shown = client.call("session.history", session_id=sid)["messages"][0]
-    assert (shown["text"], shown["images"]) == ("what is this?", [str(picture)])
+    event = client.events("message.start")[-1]
+    assert (event["user"], event["images"]) == ("what is this?", [str(picture)])
+    message = client.call("session.history", session_id=sid)["messages"][0]
+    assert (message["text"], message["images"]) == ("what is this?", [str(picture)])
 
 
 def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_again(
@@ -511,7 +513,7 @@ def test_what_was_attached_is_not_overwritten_when_the_conversation_is_opened_ag
     client.call("session.close", session_id=sid)
     sid = client.call("session.resume", session_id=key)["session_id"]
     second = client.call("paste.collapse", session_id=sid, text="the second text")
-    texts = [Path(one["path"]).read_text() for one in (first, second)]
+    texts = [Path(item["path"]).read_text() for item in (first, second)]
     assert texts == ["the first text", "the second text"]
     client.call("session.close", session_id=sid)
     client.call("session.delete", session_id=key)
@@ -528,12 +530,12 @@ def test_what_was_attached_to_an_undone_continuation_is_deleted_with_the_convers
     with world.store() as store:
         later = store.write(lineage.rotate, key, [{"role": "user", "content": "Summary."}])
     sid = client.call("session.resume", session_id=later)["session_id"]
-    kept = client.call("paste.collapse", session_id=sid, text="some text")
+    result = client.call("paste.collapse", session_id=sid, text="some text")
     client.call("session.close", session_id=sid)
     with world.store() as store:
         store.write(lineage.undo_rotation, key)
     client.call("session.delete", session_id=key)
-    assert list(Path(kept["path"]).parent.iterdir()) == []
+    assert list(Path(result["path"]).parent.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -581,11 +583,11 @@ def test_a_dropped_file_is_recognised(client: Inside, world: World) -> None:
     for text in ("hello world", "", "it's", "/no/such/file", "a\nb"):
         assert client.call("input.detect_drop", session_id=sid, text=text) == {"matched": False}
     data = base64.b64encode(b"some,data").decode()
-    kept = client.call(
+    result = client.call(
         "file.attach", session_id=sid, data_url=f"data:text/csv;base64,{data}", name="t.csv"
     )
-    assert Path(kept["path"]).read_bytes() == b"some,data"
-    assert kept["ref"] == f"@{kept['path']}"
+    assert Path(result["path"]).read_bytes() == b"some,data"
+    assert result["ref"] == f"@{result['path']}"
 
 
 def test_a_turn_that_another_process_runs_is_waited_for(
@@ -627,7 +629,7 @@ def test_a_session_can_be_closed_in_the_middle_of_a_turn(
     quiet = held(model, after="I was say")
     client.call("prompt.submit", session_id=sid, text="one")
     assert quiet.started.wait(TIMEOUT_S)
-    client.hear("I was say")
+    client.wait_for_text("I was say")
     client.call("prompt.submit", session_id=sid, text="two")
     client.call("session.close", session_id=sid)
     assert world.row(key)["end_reason"] == "tui_close"
@@ -644,10 +646,10 @@ def test_who_opens_a_conversation_that_is_being_ended_finds_it_after_its_end(
     sid, key = started(client)
     model.add("one", "two")
     client.say(sid)
-    asked, may_end = threading.Event(), threading.Event()
+    is_called, may_end = threading.Event(), threading.Event()
 
     def end() -> None:
-        asked.set()
+        is_called.set()
         may_end.wait(TIMEOUT_S)
 
     plugins.register_hook("on_session_finalize", end)
@@ -655,7 +657,7 @@ def test_who_opens_a_conversation_that_is_being_ended_finds_it_after_its_end(
         target=client.call, args=("session.close",), kwargs={"session_id": sid}
     )
     closing.start()
-    assert asked.wait(TIMEOUT_S)
+    assert is_called.wait(TIMEOUT_S)
     number = client.post("session.resume", session_id=key)
     with pytest.raises(RefusedError, match="is open"):
         client.call("session.activate", session_id=sid)

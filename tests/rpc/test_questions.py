@@ -10,7 +10,7 @@ from tests.rpc.harness import Inside, RefusedError, World
 DANGEROUS = "rm -rf precious"
 
 
-def asked(client: Inside, model: ScriptedServer) -> tuple[str, str]:
+def open_question(client: Inside, model: ScriptedServer) -> tuple[str, str]:
     """A session that waits for a yes; returns it and the question."""
     model.add(call("terminal", command=DANGEROUS), say("All right."))
     sid = client.open()
@@ -35,7 +35,7 @@ def test_what_is_dangerous_waits_for_an_answer(
     monkeypatch.setenv("HERMES_TOOLS_SANDBOX", "host")
     precious = world.workspace / "precious"
     precious.mkdir()
-    sid, request_id = asked(client, model)
+    sid, request_id = open_question(client, model)
     assert client.call("session.active_list")["sessions"][0]["status"] == "waiting"
     assert client.call("approval.respond", session_id=sid, choice=choice) == {"resolved": 1}
     assert client.event("question.settled")["request_id"] == request_id
@@ -49,14 +49,14 @@ def test_what_is_dangerous_waits_for_an_answer(
 def test_a_client_that_comes_later_is_asked_too_and_may_answer(
     client: Inside, model: ScriptedServer
 ) -> None:
-    sid, request_id = asked(client, model)
+    sid, request_id = open_question(client, model)
     later = Inside()
     later.call("session.activate", session_id=sid)
     assert later.event("approval.request")["request_id"] == request_id
-    told = later.call(
+    result = later.call(
         "approval.respond", session_id=sid, choice="deny", request_id=request_id, all=True
     )
-    assert told == {"resolved": 1}
+    assert result == {"resolved": 1}
     assert client.event("question.settled")["answer"] == "deny"
 
 
@@ -82,19 +82,19 @@ def test_an_approval_says_what_a_lasting_yes_is_for(
     model.add(call("terminal", command=command), say("All right."))
     sid = client.open(cwd=str(world.workspace))
     client.call("prompt.submit", session_id=sid, text="do it")
-    asked = client.event("approval.request")
+    payload = client.event("approval.request")
     if remembers:
         remembers = f'"For this conversation" and "always" cover {remembers.format("~/work")}.'
-    assert (asked["remembers"], asked["choices"]) == (remembers, choices)
-    assert remembers not in asked["description"] or not remembers
-    assert asked["allow_permanent"] is bool(remembers)
+    assert (payload["remembers"], payload["choices"]) == (remembers, choices)
+    assert remembers not in payload["description"] or not remembers
+    assert payload["allow_permanent"] is bool(remembers)
     later = Inside()
     later.call("session.activate", session_id=sid)
     assert later.event("approval.request")["remembers"] == remembers
 
 
 def test_a_stop_withdraws_the_question(client: Inside, world: World, model: ScriptedServer) -> None:
-    sid, request_id = asked(client, model)
+    sid, request_id = open_question(client, model)
     client.call("session.interrupt", session_id=sid)
     assert client.event("question.settled") == {"request_id": request_id, "answer": ""}
     assert client.event("message.complete")["status"] == "interrupted"

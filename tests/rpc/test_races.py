@@ -49,21 +49,21 @@ def test_a_server_that_ends_waits_for_the_end_of_what_a_command_left(
     sid = client.open()
     model.add("one")
     client.say(sid)
-    asked, may_end, heard = threading.Event(), threading.Event(), []
+    is_called, may_end, closed_ids = threading.Event(), threading.Event(), []
 
     def end() -> None:
-        asked.set()
+        is_called.set()
         may_end.wait(TIMEOUT_S)
 
     plugins.register_hook("on_session_end", end)
-    plugins.register_hook("on_session_finalize", lambda session_id: heard.append(session_id))
+    plugins.register_hook("on_session_finalize", lambda session_id: closed_ids.append(session_id))
     client.post("slash.exec", session_id=sid, command="/new")
-    assert asked.wait(TIMEOUT_S)
+    assert is_called.wait(TIMEOUT_S)
     shutting_down = threading.Thread(target=server.shut_down)
     shutting_down.start()
     may_end.set()
     shutting_down.join()
-    assert len(heard) == 1
+    assert len(closed_ids) == 1
 
 
 def _killed_in_mid_turn(world: World, other: Process | None = None) -> tuple[str, str]:
@@ -92,12 +92,12 @@ def test_of_two_who_open_what_was_left_unfinished_one_goes_on_with_it(
     key, _ = _killed_in_mid_turn(world)
     both = [world.start() for _ in range(2)]
     model.add("1", "2")
-    numbers = [one.post("session.resume", session_id=key) for one in both]
-    opened = [one.answer(number) for one, number in zip(both, numbers, strict=True)]
-    assert [one["inflight"]["user"] for one in opened] == ["one", "one"]
+    numbers = [client.post("session.resume", session_id=key) for client in both]
+    opened = [client.answer(number) for client, number in zip(both, numbers, strict=True)]
+    assert [session["inflight"]["user"] for session in opened] == ["one", "one"]
     eventually(lambda: world.states(key) == ["answered"] * 3)
-    told = [said for role, said in world.transcript(key) if role == "assistant"]
-    assert [text for text in told if text.isdigit()] == ["1", "2"], "each by one of them"
+    texts = [reply for role, reply in world.transcript(key) if role == "assistant"]
+    assert [text for text in texts if text.isdigit()] == ["1", "2"], "each by one of them"
 
 
 def test_what_a_killed_process_left_goes_on_where_its_conversation_is_open_too(
@@ -109,8 +109,8 @@ def test_what_a_killed_process_left_goes_on_where_its_conversation_is_open_too(
     model.add("1", "2", "3")
     other.call("prompt.submit", session_id=sid, text="three")
     other.event("message.complete", text="3")
-    told = [text for role, text in world.transcript(key) if role == "assistant"]
-    assert [text for text in told if text.isdigit()] == ["1", "2", "3"]
+    texts = [text for role, text in world.transcript(key) if role == "assistant"]
+    assert [text for text in texts if text.isdigit()] == ["1", "2", "3"]
 
 
 def test_who_waits_for_a_process_that_is_killed_comes_after_what_it_left(
@@ -179,8 +179,8 @@ def test_what_a_messenger_left_runs_with_the_permissions_of_its_sender(
     client.event("message.complete", text="to the guest")
     client.say(sid, "and I?")
     tools = [
-        {tool["function"]["name"] for tool in asked.json.get("tools", ())}
-        for asked in model.model_requests
+        {tool["function"]["name"] for tool in request.json.get("tools", ())}
+        for request in model.model_requests
     ]
     assert "write_file" in tools[0] & tools[-1], "the owner still has everything"
     assert tools[1] == tools[2] == {"todo"}
@@ -206,9 +206,9 @@ def test_what_another_process_said_is_told_once_when_nothing_runs(
     client.event("session.info", running=False)
     server.report_foreign_answers()
     server.report_foreign_answers()
-    assert [one["reason"] for one in client.events("session.changed")] == ["elsewhere"]
-    shown = client.call("session.activate", session_id=sid)["messages"]
-    assert [one["text"] for one in shown][2:4] == ["from elsewhere", "answered there"]
+    assert [event["reason"] for event in client.events("session.changed")] == ["elsewhere"]
+    messages = client.call("session.activate", session_id=sid)["messages"]
+    assert [message["text"] for message in messages][2:4] == ["from elsewhere", "answered there"]
     server.report_foreign_answers()
     assert len(client.events("session.changed")) == 1
 
@@ -230,7 +230,7 @@ def test_what_another_process_took_back_is_told_and_what_is_taken_back_here_is_n
         *_, last, _ = store.get_messages_as_conversation(key)
         store.write(messages.rewind, key, last["id"])
     server.report_foreign_answers()
-    assert [one["reason"] for one in client.events("session.changed")] == ["elsewhere"]
+    assert [event["reason"] for event in client.events("session.changed")] == ["elsewhere"]
 
 
 def test_a_conversation_that_is_open_elsewhere_is_not_ended_by_who_leaves_it(
@@ -294,9 +294,9 @@ def test_a_prompt_that_is_to_wait_stops_nothing(client: Inside, model: ScriptedS
     model.add(silence(quiet, then="Done."), say("Also done."))
     client.call("prompt.submit", session_id=sid, text="one")
     assert quiet.started.wait(TIMEOUT_S)
-    told = client.call("slash.exec", session_id=sid, command="/queue two")
-    assert (told["type"], told["message"], told["busy"]) == ("send", "two", "queue")
-    client.call("prompt.submit", session_id=sid, text=told["message"], busy=told["busy"])
+    result = client.call("slash.exec", session_id=sid, command="/queue two")
+    assert (result["type"], result["message"], result["busy"]) == ("send", "two", "queue")
+    client.call("prompt.submit", session_id=sid, text=result["message"], busy=result["busy"])
     quiet.release()
     assert client.event("message.complete")["text"] == "Done."
     assert client.event("message.complete")["text"] == "Also done."

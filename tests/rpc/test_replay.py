@@ -67,8 +67,8 @@ class Unsteady:
             assert answer["events"] == {**after, "replayed": True}
             assert answer["messages"] == []
             self.replays += 1
-        wanted = self._dice.randint(0, 12)
-        eventually(lambda: socket.is_over or len(numbered(socket)) >= wanted or self._is_quiet())
+        count = self._dice.randint(0, 12)
+        eventually(lambda: socket.is_over or len(numbered(socket)) >= count or self._is_quiet())
         socket.close()
         self.seen += numbered(socket)
 
@@ -132,9 +132,9 @@ def test_who_names_no_position_or_one_of_another_log_gets_a_whole_snapshot(
     client.event("session.info", running=False)
     position = {name: numbered(client)[-1][name] for name in ("log", "seq")}
     for after in (None, {"log": "another", "seq": 1}, {**position, "seq": 10_000}):
-        shown = client.call("session.activate", session_id=opened["session_id"], after=after)
-        assert [message["text"] for message in shown["messages"]] == ["hello", "Hello."]
-        assert shown["events"] == {**position, "replayed": False}
+        snapshot = client.call("session.activate", session_id=opened["session_id"], after=after)
+        assert [message["text"] for message in snapshot["messages"]] == ["hello", "Hello."]
+        assert snapshot["events"] == {**position, "replayed": False}
 
 
 def test_who_has_missed_more_than_is_kept_gets_a_whole_snapshot(
@@ -146,9 +146,9 @@ def test_who_has_missed_more_than_is_kept_gets_a_whole_snapshot(
     opened = client.call("session.create")
     client.say(opened["session_id"], "hello")
     first = {name: numbered(client)[0][name] for name in ("log", "seq")}
-    shown = client.call("session.activate", session_id=opened["session_id"], after=first)
-    assert not shown["events"]["replayed"]
-    assert shown["messages"][-1]["text"] == "abcdefghijkl"
+    snapshot = client.call("session.activate", session_id=opened["session_id"], after=first)
+    assert not snapshot["events"]["replayed"]
+    assert snapshot["messages"][-1]["text"] == "abcdefghijkl"
 
 
 def test_a_snapshot_in_the_middle_of_a_turn_is_continued_by_the_events_after_it(
@@ -162,11 +162,11 @@ def test_a_snapshot_in_the_middle_of_a_turn_is_continued_by_the_events_after_it(
     sid = client.open()
     client.call("prompt.submit", session_id=sid, text="hello")
     assert quiet.started.wait(TIMEOUT_S)
-    client.hear("The answer")
-    shown = other.call("session.activate", session_id=sid)
-    seq = shown["events"]["seq"]
-    assert shown["inflight"]["assistant"] == "The answer"
-    texts = [message.get("text") for message in shown["inflight"]["messages"]]
+    client.wait_for_text("The answer")
+    snapshot = other.call("session.activate", session_id=sid)
+    seq = snapshot["events"]["seq"]
+    assert snapshot["inflight"]["assistant"] == "The answer"
+    texts = [message.get("text") for message in snapshot["inflight"]["messages"]]
     assert texts[0] == "Let me see."
     quiet.release()
     other.event("message.complete", text="The answer is 42.")

@@ -73,8 +73,8 @@ def test_any_id_is_given_back_and_a_notification_is_not_answered(client: Inside)
 
 
 def test_null_counts_as_not_given_and_unknown_parameters_are_ignored(client: Inside) -> None:
-    told = client.call("session.list", limit=None, query=None, profile="x", unknown=[1])
-    assert told == {"sessions": []}
+    result = client.call("session.list", limit=None, query=None, profile="x", unknown=[1])
+    assert result == {"sessions": []}
 
 
 def whole_numbers() -> list[tuple[str, str]]:
@@ -91,12 +91,12 @@ def whole_numbers() -> list[tuple[str, str]]:
 def test_a_number_that_is_too_large_is_refused_wherever_it_is_taken(
     client: Inside, number: int
 ) -> None:
-    sid, wanted = client.open(), whole_numbers()
-    assert {("session.history", "before"), ("session.list", "offset")} <= set(wanted)
-    for name, field in wanted:
-        given = {"session_id": sid, "text": "x", "query": "x", "key": "busy", field: number}
+    sid, methods = client.open(), whole_numbers()
+    assert {("session.history", "before"), ("session.list", "offset")} <= set(methods)
+    for name, field in methods:
+        params = {"session_id": sid, "text": "x", "query": "x", "key": "busy", field: number}
         with pytest.raises(RefusedError) as refused:
-            client.call(name, **given)
+            client.call(name, **params)
         assert refused.value.number == -32602, (name, field)
     with pytest.raises(RefusedError) as refused:
         client.call("session.history", session_id=sid, before=str(number))
@@ -144,10 +144,10 @@ def test_a_store_that_fails_is_told_with_the_code_of_the_method(
 
 
 def test_what_takes_long_does_not_keep_others_waiting(client: Inside) -> None:
-    begun, over = threading.Event(), threading.Event()
+    is_running, over = threading.Event(), threading.Event()
 
     def slow(rid: Any, params: Any) -> Any:
-        begun.set()
+        is_running.set()
         over.wait(TIMEOUT_S)
         return {"id": rid, "result": {}}
 
@@ -155,7 +155,7 @@ def test_what_takes_long_does_not_keep_others_waiting(client: Inside) -> None:
     server._methods["session.usage"] = slow
     try:
         number = client.post("session.usage")
-        assert begun.wait(TIMEOUT_S)
+        assert is_running.wait(TIMEOUT_S)
         assert client.open()
         over.set()
         client.answer(number)
@@ -171,10 +171,10 @@ def test_a_pool_runs_what_it_is_given_and_refuses_too_much() -> None:
         over.wait(TIMEOUT_S)
         done.release()
 
-    taken = [pool.run(work) for _ in range(20)]
-    assert 3 <= sum(taken) <= 5
+    accepted = [pool.run(work) for _ in range(20)]
+    assert 3 <= sum(accepted) <= 5
     over.set()
-    for _ in range(sum(taken)):
+    for _ in range(sum(accepted)):
         assert done.acquire(timeout=TIMEOUT_S)
     assert pool.run(done.release)
     assert done.acquire(timeout=TIMEOUT_S)

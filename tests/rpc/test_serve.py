@@ -58,9 +58,9 @@ def refused(world: World, *arguments: str) -> str:
 
 def test_serve_says_where_it_listens_and_serves_until_ctrl_c(world: World) -> None:
     with serving(world, *SERVE) as process:
-        told = line_of(process)
+        first_line = line_of(process)
         address = attach.find(world.home)
-        assert address.url in told
+        assert address.url in first_line
         assert address.pid == process.pid
         assert "hermes attach" in line_of(process)
         world.model.add("hi")
@@ -74,14 +74,14 @@ def test_serve_says_where_it_listens_and_serves_until_ctrl_c(world: World) -> No
 
 
 def test_serve_listens_where_it_is_told_and_tells_a_program(world: World, tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     file = tmp_path / "address.json"
     options = ("--port", str(port), "--token-file", str(file), "--json")
     with serving(world, *SERVE, *options) as process:
-        told = json.loads(line_of(process))["params"]["payload"]
-        assert told == {**told, "url": f"ws://127.0.0.1:{port}/", "token_file": str(file)}
+        payload = json.loads(line_of(process))["params"]["payload"]
+        assert payload == {**payload, "url": f"ws://127.0.0.1:{port}/", "token_file": str(file)}
         assert json.loads(file.read_text())["pid"] == process.pid
 
 
@@ -93,8 +93,8 @@ def test_a_second_server_for_a_home_refuses_and_leaves_the_first_alone(
         line_of(process)
         address = attach.find(world.home)
         for port in (0, int(address.url.rstrip("/").rpartition(":")[2])):
-            said = refused(world, *second, "--port", str(port))
-            assert f"process {process.pid} at {address.url}" in said
+            text = refused(world, *second, "--port", str(port))
+            assert f"process {process.pid} at {address.url}" in text
         assert attach.find(world.home) == address
 
 

@@ -103,8 +103,8 @@ def test_a_conversation_is_resumed_by_id_beginning_or_title_and_reopened(
         assert world.row(key)["ended_at"] is None
         client.call("session.close", session_id=resumed["session_id"])
     resumed = client.call("session.resume", session_id=key)
-    shown = [(message["role"], message["text"]) for message in resumed["messages"]]
-    assert shown == [("user", "hello"), ("assistant", "hi")]
+    messages = [(message["role"], message["text"]) for message in resumed["messages"]]
+    assert messages == [("user", "hello"), ("assistant", "hi")]
     assert (resumed["status"], resumed["running"], resumed["inflight"]) == ("starting", False, None)
     assert resumed["info"]["title"] == "The plan"
     assert client.say(resumed["session_id"], "once more")["text"] == "again"
@@ -160,9 +160,9 @@ def test_what_a_client_brings_along_is_not_stored_without_the_prompt(
     opened = client.call("session.create", messages=[{"role": "user", "content": "before"}])
     sid, key = opened["session_id"], opened["stored_session_id"]
     model.add("elsewhere")
-    taken = client.say(client.open(), "x", idempotency_key="k")
+    result = client.say(client.open(), "x", idempotency_key="k")
     again = client.call("prompt.submit", session_id=sid, text="x", idempotency_key="k")
-    assert again["turn_id"] == taken["turn_id"]
+    assert again["turn_id"] == result["turn_id"]
     assert world.store().get_session(key) is None
     model.add("yes")
     client.call("prompt.submit", session_id=sid, text="now")
@@ -312,10 +312,10 @@ def test_what_is_not_over_stays_out_of_a_branch(
     client.event("message.complete", text="slowly")
     client.event("message.complete", text="three")
     client.say(branch["session_id"], "and there")
-    asked = [
+    texts = [
         m["content"] for m in model.model_requests[-1].json["messages"] if m["role"] != "system"
     ]
-    assert asked == ["first", "one", "and there"]
+    assert texts == ["first", "one", "and there"]
     assert [text for _, text in world.transcript(key)][2:] == ["second", "slowly", "third", "three"]
 
 
@@ -356,10 +356,10 @@ def test_undo_takes_back_the_last_exchange(
     assert client.call("session.undo", session_id=sid) == {"removed": 2}
     assert [text for _, text in world.transcript(key)] == ["first", "one"]
     client.say(sid, "third")
-    asked = [
+    texts = [
         m["content"] for m in model.model_requests[-1].json["messages"] if m["role"] != "system"
     ]
-    assert asked == ["first", "one", "third"]
+    assert texts == ["first", "one", "third"]
     client.call("session.undo", session_id=sid)
     client.call("session.undo", session_id=sid)
     with pytest.raises(RefusedError) as refused:
@@ -400,14 +400,14 @@ def test_what_was_said_into_a_turn_counts_as_it_is_shown(
     client.answer(steered)
     client.event("message.complete", text="one")
     client.say(sid, "second")
-    shown = client.call("session.history", session_id=sid)["messages"]
-    said = [one["text"] for one in shown if one["role"] == "user"]
-    assert said == ["first", "and this", "second"]
+    messages = client.call("session.history", session_id=sid)["messages"]
+    texts = [message["text"] for message in messages if message["role"] == "user"]
+    assert texts == ["first", "and this", "second"]
     with pytest.raises(RefusedError, match="to a running turn"):
         client.call("prompt.submit", session_id=sid, text="x", truncate_before_user_ordinal=1)
     client.say(sid, "instead", truncate_before_user_ordinal=2)
-    said = [text for role, text in world.transcript(key) if role == "user"]
-    assert said == ["first", "and this", "instead"]
+    texts = [text for role, text in world.transcript(key) if role == "user"]
+    assert texts == ["first", "and this", "instead"]
 
 
 def test_a_title_is_meant_before_the_beginning_of_an_id(
@@ -435,10 +435,10 @@ def test_a_shortened_conversation_keeps_its_session_here_and_its_title(
     for n in range(6):
         client.say(sid, f"question {n} " * 150)
     model.add(say("## Goal\nTalk about questions.\n## Next step\nGo on."))
-    told = client.call("session.compress", session_id=sid, focus_topic="the questions")
-    assert told["status"] == "compressed"
-    assert told["after_tokens"] < told["before_tokens"]
-    new = told["info"]["stored_session_id"]
+    result = client.call("session.compress", session_id=sid, focus_topic="the questions")
+    assert result["status"] == "compressed"
+    assert result["after_tokens"] < result["before_tokens"]
+    new = result["info"]["stored_session_id"]
     assert new != key
     assert world.row(key)["end_reason"] == "compression"
     assert world.row(new)["title"] == "Long"

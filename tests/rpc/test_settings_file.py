@@ -20,7 +20,7 @@ def test_a_session_is_opened_when_the_settings_are_corrected(
     assert process.say(sid)["text"] == "hi"
     process.event("session.info", running=False)
     assert [row["id"] for row in process.call("session.active_list")["sessions"]] == [sid]
-    told = [
+    payloads = [
         f["params"] for f in process.frames if f.get("params", {}).get("type") == "session.info"
     ]
-    assert {params["session_id"] for params in told} == {sid}
+    assert {params["session_id"] for params in payloads} == {sid}

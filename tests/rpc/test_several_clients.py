@@ -52,10 +52,10 @@ def test_the_others_are_told_that_what_they_show_has_changed(
 ) -> None:
     model.add(say("## Goal\nTalk about questions.\n## Next step\nGo on."))
     client.call(method, session_id=shared, **params)
-    told = other.event("session.changed")
-    assert told["reason"] == reason
+    payload = other.event("session.changed")
+    assert payload["reason"] == reason
     now = other.call("session.activate", session_id=shared)
-    assert now["stored_session_id"] == told["stored_session_id"]
+    assert now["stored_session_id"] == payload["stored_session_id"]
     assert client.events("session.changed") == [], "who asked has an answer"
 
 
@@ -109,9 +109,9 @@ def test_every_client_is_told_what_waits_and_when_it_waits_no_more(
     two = client.call("prompt.submit", session_id=sid, text="two")["turn_id"]
     three = client.call("prompt.submit", session_id=sid, text="three")["turn_id"]
     first, second = {"turn_id": two, "text": "two"}, {"turn_id": three, "text": "three"}
-    for one in (client, other):
-        assert one.event("prompt.queue") == {"queued": [first], "dropped": []}
-        assert one.event("prompt.queue") == {"queued": [first, second], "dropped": []}
+    for each in (client, other):
+        assert each.event("prompt.queue") == {"queued": [first], "dropped": []}
+        assert each.event("prompt.queue") == {"queued": [first, second], "dropped": []}
     other.call("prompt.unqueue", session_id=sid, turn_id=three)
     assert client.event("prompt.queue") == {"queued": [first], "dropped": []}
     model.add("second")
@@ -127,8 +127,8 @@ def test_a_stop_tells_whoever_sent_what_waited_that_it_was_dropped(
     two = client.call("prompt.submit", session_id=sid, text="two")["turn_id"]
     client.event("prompt.queue")
     other.call("session.interrupt", session_id=sid)
-    for one in (client, other):
-        assert one.event("prompt.queue", queued=[]) == {"queued": [], "dropped": [two]}
+    for each in (client, other):
+        assert each.event("prompt.queue", queued=[]) == {"queued": [], "dropped": [two]}
 
 
 def test_nothing_is_told_of_a_line_in_which_nobody_waits(

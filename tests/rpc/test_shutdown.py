@@ -50,13 +50,13 @@ def register(ctx):
 
 def listening(home: Home, trouble: str = "") -> Path:
     """Enable a plugin that writes down which ends it hears; returns the file."""
-    told = home.root / "told.jsonl"
-    enable(home, "listener", LISTENER.format(path=str(told), trouble=trouble or "pass"))
-    return told
+    journal = home.root / "told.jsonl"
+    enable(home, "listener", LISTENER.format(path=str(journal), trouble=trouble or "pass"))
+    return journal
 
 
-def heard(told: Path) -> list[list[object]]:
-    return [json.loads(line) for line in told.read_text().splitlines()]
+def ends_of(journal: Path) -> list[list[object]]:
+    return [json.loads(line) for line in journal.read_text().splitlines()]
 
 
 def shortened(world: World, process: Process) -> tuple[str, str, str]:
@@ -67,15 +67,15 @@ def shortened(world: World, process: Process) -> tuple[str, str, str]:
         world.model.add(say("reply " * 300))
         process.say(sid, f"question {number} " * 150)
     world.model.add(say("## Goal\nTalk about questions.\n## Next step\nGo on."))
-    told = process.call("session.compress", session_id=sid)
-    return sid, old, told["info"]["stored_session_id"]
+    result = process.call("session.compress", session_id=sid)
+    return sid, old, result["info"]["stored_session_id"]
 
 
 @pytest.mark.parametrize("how", WAYS_OUT)
 def test_plugins_hear_the_end_once_and_of_the_session_the_agent_is_in_now(
     world: World, home: Home, how: str
 ) -> None:
-    told = listening(home)
+    journal = listening(home)
     process = world.start()
     sid, old, new = shortened(world, process)
     assert new != old
@@ -83,11 +83,11 @@ def test_plugins_hear_the_end_once_and_of_the_session_the_agent_is_in_now(
     world.model.add(silence(quiet, after="I was say"))
     process.call("prompt.submit", session_id=sid, text="tell me")
     assert quiet.started.wait(TIMEOUT_S)
-    process.hear("I was say")
+    process.wait_for_text("I was say")
     process.open()  # nothing was said in it, so there is nothing to end
     leave(process, how)
     assert process.process.wait(TIMEOUT_S) == 0
-    assert [event for event in heard(told) if event[0] != "learn"] == [
+    assert [event for event in ends_of(journal) if event[0] != "learn"] == [
         ["end", {"session_id": new, "interrupted": True}],
         ["finalize", {"session_id": new, "platform": "tui"}],
     ]
@@ -101,7 +101,7 @@ def test_plugins_hear_the_end_once_and_of_the_session_the_agent_is_in_now(
 def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
     world: World, home: Home, trouble: str
 ) -> None:
-    told = listening(home, trouble)
+    journal = listening(home, trouble)
     world.command = [sys.executable, "-m", "tui_gateway.entry"]
     process = world.start()
     _, key = speaking(world, process)
@@ -109,7 +109,7 @@ def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
     assert process.process.wait(TIMEOUT_S) == 0
     assert world.transcript(key) == [("user", "tell me"), ("assistant", "I was say")]
     is_over = trouble.startswith("raise")
-    assert [hook for hook, _ in heard(told)] == ["learn", "end", *["finalize"] * is_over]
+    assert [hook for hook, _ in ends_of(journal)] == ["learn", "end", *["finalize"] * is_over]
     assert world.row(key)["end_reason"] == "tui_shutdown"
 
 

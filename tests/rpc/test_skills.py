@@ -17,14 +17,14 @@ def test_a_skill_is_dispatched_as_a_message_that_the_client_submits(
     with pytest.raises(RefusedError) as refused:
         client.call("slash.exec", session_id=sid, command="/code-review it")
     assert refused.value.number == 4018
-    told = client.call("command.dispatch", session_id=sid, name="code_review", arg="the parser")
-    assert (told["type"], told["name"]) == ("skill", "code-review")
-    assert told["message"].startswith("[skill code-review] the parser\n")
+    result = client.call("command.dispatch", session_id=sid, name="code_review", arg="the parser")
+    assert (result["type"], result["name"]) == ("skill", "code-review")
+    assert result["message"].startswith("[skill code-review] the parser\n")
     model.add("Fine.")
-    assert client.say(sid, told["message"])["text"] == "Fine."
-    assert world.transcript(key)[0] == ("user", told["message"])
+    assert client.say(sid, result["message"])["text"] == "Fine."
+    assert world.transcript(key)[0] == ("user", result["message"])
     client.call("slash.exec", session_id=sid, command="/retry")
-    assert client.event("message.start", user=told["message"])
+    assert client.event("message.start", user=result["message"])
 
 
 def test_skills_are_in_the_catalogue_and_complete_a_line(world: World) -> None:
@@ -33,7 +33,7 @@ def test_skills_are_in_the_catalogue_and_complete_a_line(world: World) -> None:
     write(world.home, "broken", "---\n")
     client = world.start()
     catalog = client.call("commands.catalog")
-    listed = {one["name"]: one["pairs"] for one in catalog["categories"]}
+    listed = {category["name"]: category["pairs"] for category in catalog["categories"]}
     assert listed["Skills"] == [["/code-review", "Looks at a change with fresh eyes."]]
     assert catalog["skill_count"] == 1
     assert "broken/SKILL.md" in catalog["warning"]

@@ -55,10 +55,10 @@ def test_a_command_of_a_plugin_is_on_every_surface(home: Home, client: Inside) -
     assert ["/plant", "Plant a tree."] in client.call("commands.catalog")["pairs"]
     (item,) = client.call("complete.slash", text="/pla")["items"]
     assert item["meta"] == "Plant a tree."
-    told = client.call("slash.exec", session_id=sid, command="/help")
-    assert "/plant TREE" in told["output"]
-    told = client.call("slash.exec", session_id=sid, command="/plant fir")
-    assert told["output"] == "A fir."
+    result = client.call("slash.exec", session_id=sid, command="/help")
+    assert "/plant TREE" in result["output"]
+    result = client.call("slash.exec", session_id=sid, command="/plant fir")
+    assert result["output"] == "A fir."
 
 
 def test_a_command_of_a_plugin_may_be_for_chats_alone(home: Home) -> None:

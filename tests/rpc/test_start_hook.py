@@ -14,41 +14,43 @@ from tests.rpc.harness import TIMEOUT_S, Inside, World
 from tests.support.faults import eventually
 from tests.support.plugins import DEADLY, enable
 
-Told = list[tuple[str, str]]
+Starts = list[tuple[str, str]]
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
-    heard: Told = []
+def starts() -> Iterator[Starts]:
+    calls: Starts = []
     plugins.register_hook(
-        "on_session_start", lambda session_id, model: heard.append((session_id, model))
+        "on_session_start", lambda session_id, model: calls.append((session_id, model))
     )
-    yield heard
+    yield calls
 
 
 def test_a_title_begins_a_conversation_and_its_first_message_not_again(
-    client: Inside, model: ScriptedServer, told: Told
+    client: Inside, model: ScriptedServer, starts: Starts
 ) -> None:
     model.add("hello")
     opened = client.call("session.create")
     client.call("session.title", session_id=opened["session_id"], title="Tea")
-    assert told == [(opened["stored_session_id"], "scripted")]
+    assert starts == [(opened["stored_session_id"], "scripted")]
     client.call("session.title", session_id=opened["session_id"], title="Coffee")
     client.say(opened["session_id"])
-    assert len(told) == 1
+    assert len(starts) == 1
 
 
-def test_a_branch_begins_a_conversation(client: Inside, model: ScriptedServer, told: Told) -> None:
+def test_a_branch_begins_a_conversation(
+    client: Inside, model: ScriptedServer, starts: Starts
+) -> None:
     model.add("one", "two")
     sid = client.open()
     client.say(sid)
     branch = client.call("session.branch", session_id=sid)
     client.say(branch["session_id"])
-    assert told[1:] == [(branch["stored_session_id"], "scripted")]
+    assert starts[1:] == [(branch["stored_session_id"], "scripted")]
 
 
 def test_a_first_prompt_that_is_stopped_before_it_runs_has_begun_its_conversation(
-    client: Inside, model: ScriptedServer, told: Told
+    client: Inside, model: ScriptedServer, starts: Starts
 ) -> None:
     quiet = Quiet()
     model.add(silence(quiet), "and now")
@@ -59,24 +61,27 @@ def test_a_first_prompt_that_is_stopped_before_it_runs_has_begun_its_conversatio
     client.event("message.complete", status="interrupted")
     quiet.release()
     client.event("session.info", running=False)
-    eventually(lambda: bool(told), "the hook, which an interrupt does not wait for")
-    assert [session_id for session_id, _ in told] == [opened["stored_session_id"]]
+    eventually(lambda: bool(starts), "the hook, which an interrupt does not wait for")
+    assert [session_id for session_id, _ in starts] == [opened["stored_session_id"]]
     client.say(sid, "now")
-    assert len(told) == 1
+    assert len(starts) == 1
 
 
 def test_a_first_prompt_of_a_process_that_is_gone_begins_its_conversation(
-    client: Inside, world: World, model: ScriptedServer, told: Told
+    client: Inside, world: World, model: ScriptedServer, starts: Starts
 ) -> None:
     model.add("here I am")
     with world.store() as store:
-        said = {"role": "user", "content": "anybody?"}
+        message = {"role": "user", "content": "anybody?"}
         store.write(
-            turns.accept, "left", said, new_session=NewSession("tui", {"cwd": str(world.workspace)})
+            turns.accept,
+            "left",
+            message,
+            new_session=NewSession("tui", {"cwd": str(world.workspace)}),
         )
     client.call("session.resume", session_id="left")
     client.event("message.complete", text="here I am")
-    assert told == [("left", "scripted")]
+    assert starts == [("left", "scripted")]
 
 
 def test_a_kill_before_the_first_run_does_not_hide_the_beginning(world: World, home: Home) -> None:

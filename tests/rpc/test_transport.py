@@ -62,11 +62,11 @@ def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:
     for _ in range(20):
         slow.reads.release()
     assert transport.drain(TIMEOUT_S)
-    told = [
+    texts = [
         (f["params"]["session_id"], f["params"]["payload"]["text"]) if "params" in f else f["id"]
         for f in slow.got
     ]
-    assert told == [
+    assert texts == [
         1, ("s", "ab"), ("other", "x"), ("s", "cd"), ("s", "12"), ("s", "3"), 2, ("s", "e"),
     ]  # fmt: skip
 
@@ -87,11 +87,11 @@ def test_joined_pieces_have_the_number_of_the_last_one() -> None:
 
 def test_a_client_that_never_reads_is_given_up_and_told_once() -> None:
     slow = Slow()
-    gone: list[str] = []
-    transport = QueuedTransport(slow.send, gone.append, limit_bytes=10_000)
+    reasons: list[str] = []
+    transport = QueuedTransport(slow.send, reasons.append, limit_bytes=10_000)
     while transport.write(protocol.answer(1, {"text": "x" * 100})):
-        assert len(gone) == 0
-    assert gone == ["it does not read its events"]
+        assert len(reasons) == 0
+    assert reasons == ["it does not read its events"]
     assert not transport.write(protocol.answer(1, {}))
     assert transport.is_gone
     slow.reads.release()
@@ -111,11 +111,11 @@ def test_an_answer_that_is_larger_than_all_that_may_wait_is_sent() -> None:
 
 def test_a_client_that_is_gone_is_noticed() -> None:
     reading, writing = os.pipe()
-    gone = threading.Event()
-    transport = QueuedTransport(DescriptorWriter(writing).send, lambda _reason: gone.set())
+    is_gone = threading.Event()
+    transport = QueuedTransport(DescriptorWriter(writing).send, lambda _reason: is_gone.set())
     os.close(reading)
     transport.write(protocol.answer(1, {}))
-    assert gone.wait(TIMEOUT_S)
+    assert is_gone.wait(TIMEOUT_S)
     assert not transport.write(protocol.answer(2, {}))
     assert transport.drain(TIMEOUT_S)
     os.close(writing)

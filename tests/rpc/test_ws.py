@@ -44,7 +44,7 @@ class Socket(Client):
     def _listen(self) -> None:
         with suppress(ConnectionClosed):
             for message in self.connection:
-                self.heard(json.loads(message))
+                self.receive(json.loads(message))
         self.over()
 
     def close(self) -> None:
@@ -73,10 +73,10 @@ def address(service: Service) -> Json:
 def test_the_token_is_private_and_opens_the_server(service: Service, address: Json) -> None:
     assert ws.token_file().stat().st_mode & 0o777 == 0o600
     assert Address(**address) == service.address
-    one = Socket(address)
-    one.event("gateway.ready")
-    assert one.open()
-    one.close()
+    client = Socket(address)
+    client.event("gateway.ready")
+    assert client.open()
+    client.close()
     with connect(f"{address['url']}?token={address['token']}") as other:
         assert json.loads(other.recv())["params"]["type"] == "gateway.ready"
 
@@ -95,9 +95,11 @@ def test_the_token_is_private_and_opens_the_server(service: Service, address: Js
 def test_nobody_else_is_let_in(
     service: Service, address: Json, headers: dict[str, str], status: int
 ) -> None:
-    given = {name: value.replace("{token}", address["token"]) for name, value in headers.items()}
-    host = given.pop("Host", None)
-    how: dict[str, Any] = {"additional_headers": given}
+    sent_headers = {
+        name: value.replace("{token}", address["token"]) for name, value in headers.items()
+    }
+    host = sent_headers.pop("Host", None)
+    how: dict[str, Any] = {"additional_headers": sent_headers}
     url = address["url"]
     if host is not None:
         how |= {"address": ("127.0.0.1", service.port), "proxy": None}
@@ -149,14 +151,14 @@ def test_a_turn_goes_on_without_its_client_and_another_one_finds_it(
     sid, key = opened["session_id"], opened["stored_session_id"]
     first.call("prompt.submit", session_id=sid, text="tell me")
     assert quiet.started.wait(TIMEOUT_S)
-    first.hear("I was say")
+    first.wait_for_text("I was say")
     first.close()
     second = Socket(address)
     rows = second.call("session.active_list")["sessions"]
     assert [(row["id"], row["status"]) for row in rows] == [(sid, "working")]
-    shown = second.call("session.activate", session_id=sid)
-    assert shown["inflight"]["assistant"].startswith("I was say")
-    assert shown["inflight"]["user"] == "tell me"
+    snapshot = second.call("session.activate", session_id=sid)
+    assert snapshot["inflight"]["assistant"].startswith("I was say")
+    assert snapshot["inflight"]["user"] == "tell me"
     quiet.release()
     assert second.event("message.complete")["text"] == "I was saying something."
     assert world.states(key) == ["answered"]
@@ -174,8 +176,8 @@ def test_a_client_that_comes_while_a_tool_runs_is_shown_the_call_and_what_it_has
     first.call("prompt.submit", session_id=sid, text="run it")
     progress = first.event("tool.progress")
     second = Socket(address)
-    shown = second.call("session.activate", session_id=sid)
-    [tool] = shown["inflight"]["tools"]
+    snapshot = second.call("session.activate", session_id=sid)
+    [tool] = snapshot["inflight"]["tools"]
     assert (tool["tool_id"], tool["name"]) == (progress["tool_id"], "terminal")
     assert "cat gate" in tool["context"]
     assert tool["text"].startswith("begun")
@@ -193,17 +195,17 @@ def test_sessions_without_a_client_end_after_a_while_unless_they_work(
     address: Json, model: ScriptedServer, world: World
 ) -> None:
     model.add("hi")
-    one = Socket(address)
-    opened = one.call("session.create")
-    busy = one.call("session.create")
-    one.say(opened["session_id"])
-    one.event("session.info", running=False)
+    client = Socket(address)
+    opened = client.call("session.create")
+    busy = client.call("session.create")
+    client.say(opened["session_id"])
+    client.event("session.info", running=False)
     quiet = Quiet()
     model.add(silence(quiet))
-    one.call("prompt.submit", session_id=busy["session_id"], text="work")
+    client.call("prompt.submit", session_id=busy["session_id"], text="work")
     assert quiet.started.wait(TIMEOUT_S)
     assert server.end_abandoned(clock.now() + 1000, 20) == [], "they have a client"
-    one.close()
+    client.close()
     _until_detached(opened["session_id"])
     assert server.end_abandoned(clock.now(), 20) == [], "it may come back"
     assert server.end_abandoned(clock.now() + 100, 20) == [opened["session_id"]]
@@ -216,11 +218,11 @@ def test_a_session_may_end_with_its_client(
     address: Json, model: ScriptedServer, world: World
 ) -> None:
     model.add("hi")
-    one, two = Socket(address), Socket(address)
-    opened = one.call("session.create", close_on_disconnect=True)
-    one.say(opened["session_id"])
+    first, two = Socket(address), Socket(address)
+    opened = first.call("session.create", close_on_disconnect=True)
+    first.say(opened["session_id"])
     two.call("session.activate", session_id=opened["session_id"])
-    one.close()
+    first.close()
     assert two.call("session.active_list")["sessions"], "the other client is still there"
     two.close()
     _until(lambda: world.row(opened["stored_session_id"])["ended_at"] is not None)
@@ -249,13 +251,13 @@ def test_a_client_that_never_reads_is_dropped_and_the_others_are_served(
 
 
 def test_broken_messages_are_answered(address: Json) -> None:
-    one = Socket(address)
-    one.connection.send("{")
-    assert one.wait(lambda frame: frame.get("error", {}).get("code") == -32700)
-    one.connection.send(b"\xff\xfe")
-    one.connection.send(json.dumps({"id": 5, "method": "nonsense"}))
-    assert one.wait(lambda frame: frame.get("id") == 5)["error"]["code"] == -32601
-    one.close()
+    client = Socket(address)
+    client.connection.send("{")
+    assert client.wait(lambda frame: frame.get("error", {}).get("code") == -32700)
+    client.connection.send(b"\xff\xfe")
+    client.connection.send(json.dumps({"id": 5, "method": "nonsense"}))
+    assert client.wait(lambda frame: frame.get("id") == 5)["error"]["code"] == -32601
+    client.close()
 
 
 def test_the_server_is_started_from_the_command_line(world: World, tmp_path: Path) -> None:
@@ -263,15 +265,15 @@ def test_the_server_is_started_from_the_command_line(world: World, tmp_path: Pat
     process = world.start("--ws", "--token-file", str(file))
     greeting = process.events("gateway.ready")[0]
     assert greeting["token_file"] == str(file)
-    one = Socket(json.loads(file.read_text()))
+    client = Socket(json.loads(file.read_text()))
     world.model.add("hi")
-    opened = one.call("session.create", cwd=str(world.workspace))
-    assert one.say(opened["session_id"])["text"] == "hi"
+    opened = client.call("session.create", cwd=str(world.workspace))
+    assert client.say(opened["session_id"])["text"] == "hi"
     process.process.terminate()
     assert process.wait_for_end() == 0
     assert not file.exists()
     assert world.row(opened["stored_session_id"])["end_reason"] == "tui_shutdown"
-    one.close()
+    client.close()
 
 
 @pytest.mark.parametrize(
@@ -287,9 +289,9 @@ def test_what_cannot_be_served_is_said(
     service: Service, world: World, tmp_path: Path, arguments: list[str], status: int
 ) -> None:
     values = {"port": service.port, "folder": tmp_path}
-    given = [argument.format(**values) for argument in arguments]
+    command = [argument.format(**values) for argument in arguments]
     done = subprocess.run(
-        [sys.executable, "-m", "tui_gateway.entry", *given],
+        [sys.executable, "-m", "tui_gateway.entry", *command],
         capture_output=True,
         env=world.environment,
         timeout=TIMEOUT_S,
@@ -304,9 +306,9 @@ def _until_detached(sid: str) -> None:
     _until(lambda: server._live_of(server._sessions[sid]).detached_at is not None)
 
 
-def _until(wanted: Any) -> None:
+def _until(is_so: Any) -> None:
     for _ in range(500):
-        if wanted():
+        if is_so():
             return
         threading.Event().wait(0.02)
     raise AssertionError("it did not happen")

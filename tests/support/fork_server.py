@@ -49,9 +49,9 @@ class Worker:
         self.is_silent = not data
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._hear(line.decode())
+            self._handle(line.decode())
 
-    def _hear(self, line: str) -> None:
+    def _handle(self, line: str) -> None:
         word, _, text = line.partition(" ")
         match word:
             case "point":

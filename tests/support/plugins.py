@@ -27,6 +27,6 @@ def enable(home: Home, name: str, code: str) -> Path:
     folder.mkdir(parents=True)
     (folder / "plugin.toml").write_text(f'name = "{name}"\nversion = "1"\ndescription = "x"\n')
     (folder / "__init__.py").write_text(code)
-    known = tomllib.loads(home.config.read_text()) if home.config.exists() else {}
-    config.change(home, "plugins.enabled", [*known.get("plugins", {}).get("enabled", ()), name])
+    settings = tomllib.loads(home.config.read_text()) if home.config.exists() else {}
+    config.change(home, "plugins.enabled", [*settings.get("plugins", {}).get("enabled", ()), name])
     return folder

@@ -254,7 +254,7 @@ class Double:
         """What is sent again after the answer."""
         self.turns: dict[str, Any] = {}
         self.waits: dict[str, str] = {}
-        self.said: dict[str, str] = {}
+        self.reply_text: dict[str, str] = {}
         self.queues: dict[str, list[str]] = {}
         self.answer = ""
         self.is_poor = self.was_poor = (folder / "poor").exists()
@@ -372,14 +372,14 @@ class Double:
     def step(self, live: str, step: Json) -> None:
         payload = step["payload"]
         if step["event"] == "message.delta":
-            self.said[live] += payload["text"]
+            self.reply_text[live] += payload["text"]
         if step["event"] == "message.interim" or payload.get("void"):
-            self.said[live] = ""
+            self.reply_text[live] = ""
         self.emit(step["event"], live, payload)
 
     def end(self, live: str, status: str) -> None:
         conversation = self.stored[self.open[live]]
-        self.keep(conversation, "assistant", self.said[live])
+        self.keep(conversation, "assistant", self.reply_text[live])
         usage = {
             "context_used": 4200,
             "context_max": 32000,
@@ -387,7 +387,9 @@ class Double:
             "cost_usd": 0.0123,
         }
         self.emit(
-            "message.complete", live, {"text": self.said[live], "status": status, "usage": usage}
+            "message.complete",
+            live,
+            {"text": self.reply_text[live], "status": status, "usage": usage},
         )
 
     def next(self, live: str) -> None:
@@ -405,11 +407,11 @@ class Double:
         self.save()
 
     def start(self, live: str, text: str, *, is_recovered: bool = False) -> None:
-        self.said[live] = ""
+        self.reply_text[live] = ""
         self.turns[live] = SCRIPTS.get(text.partition(" ")[0], echo)(text)
         self.stored[self.open[live]]["running"] = text
-        told = {"user": text, "turn_id": f"turn of {text}", "is_recovered": is_recovered}
-        self.emit("message.start", live, told)
+        payload = {"user": text, "turn_id": f"turn of {text}", "is_recovered": is_recovered}
+        self.emit("message.start", live, payload)
 
     def recover(self) -> None:
         """Go on with the turn that a dead process left, when prompts wait for its end."""
@@ -467,8 +469,8 @@ class Double:
         stored = params["session_id"]
         if stored not in self.stored:
             return {"code": 4007, "message": f"There is no conversation {stored}."}
-        known = [live for live, key in self.open.items() if key == stored]
-        live = known[0] if known else self.next_live()
+        open_sessions = [live for live, key in self.open.items() if key == stored]
+        live = open_sessions[0] if open_sessions else self.next_live()
         self.open[live] = stored
         opened = {**self.opened(live, params.get("limit")), "resumed": stored}
         after = params.get("after", {})
@@ -520,8 +522,8 @@ class Double:
 
     def name(self, params: Json) -> str:
         """The stored conversation that is meant, by its own name or as an open session."""
-        given = str(params["session_id"])
-        return self.open.get(given, given)
+        session_id = str(params["session_id"])
+        return self.open.get(session_id, session_id)
 
     def session_tree(self, params: Json) -> Json:
         first = {
@@ -695,18 +697,22 @@ class Double:
         return {"cost_usd": 0.01 * len(messages), "context_max": 32000}
 
     def complete_slash(self, params: Json) -> Json:
-        known = {"/help": "Show the commands.", "/title": "Set the title.", "/undo": "Take back."}
+        commands = {
+            "/help": "Show the commands.",
+            "/title": "Set the title.",
+            "/undo": "Take back.",
+        }
         items = [
             {"text": name[1:], "display": name, "meta": help}
-            for name, help in known.items()
+            for name, help in commands.items()
             if name.startswith(params["text"])
         ]
         return {"items": items, "replace_from": 1}
 
     def complete_path(self, params: Json) -> Json:
-        known = ["@src/", "@src/greet.py", "@README.md"]
+        files = ["@src/", "@src/greet.py", "@README.md"]
         items = [
-            {"text": n, "display": n[1:], "meta": ""} for n in known if n.startswith(params["word"])
+            {"text": n, "display": n[1:], "meta": ""} for n in files if n.startswith(params["word"])
         ]
         return {"items": items}
 

@@ -76,9 +76,9 @@ class Interface:
 
     async def say(self, text: str) -> None:
         """Send a text and wait until it is answered."""
-        told = self._told()
+        count = self._count()
         await self.send(text)
-        await self.until(lambda: self.state == "ready" and self._told() > told)
+        await self.until(lambda: self.state == "ready" and self._count() > count)
         await self.rest()
 
     async def rest(self) -> None:
@@ -89,7 +89,7 @@ class Interface:
                 await self.pilot.pause(0.01)
                 seen.append(self.picture())
 
-    def _told(self) -> int:
+    def _count(self) -> int:
         return len(self.notes) + len(self.replies)
 
     async def until(self, is_so: Callable[[], object]) -> None:
@@ -117,7 +117,7 @@ class Interface:
         return [entry.text for entry in self.entries if isinstance(entry, Reply)]
 
     @property
-    def said(self) -> list[str]:
+    def prompts(self) -> list[str]:
         return [entry.text for entry in self.entries if isinstance(entry, UserMessage)]
 
     @property

@@ -62,15 +62,15 @@ class Tmux:
         """The process of the shell in the window."""
         return int(self._run("display-message", "-p", "#{pane_pid}"))
 
-    def wait_for(self, *wanted: str, without: str = "\0") -> str:
+    def wait_for(self, *texts: str, without: str = "\0") -> str:
         """Wait until all of this is on the screen, and that is not."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             picture = self.picture
-            if all(text in picture for text in wanted) and without not in picture:
+            if all(text in picture for text in texts) and without not in picture:
                 return picture
             remaining = deadline - time.monotonic()
-            assert remaining > 0, f"{wanted} did not come:\n{picture}"
+            assert remaining > 0, f"{texts} did not come:\n{picture}"
             if select.select([self._descriptor], [], [], min(remaining, 1.0))[0]:
                 os.read(self._descriptor, 1_000_000)
 
@@ -86,4 +86,4 @@ class Tmux:
 def children_of(pid: int) -> list[int]:
     """The processes that a process has started, and those that they have started."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [child for one in map(int, listed) for child in (one, *children_of(one))]
+    return [child for parent in map(int, listed) for child in (parent, *children_of(parent))]

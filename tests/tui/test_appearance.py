@@ -68,7 +68,7 @@ async def test_keys_for_something_unknown_are_told(folder: Path, home: Home) -> 
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "message"),
     [
         ({}, ""),
         ({"help": "f9", "details": "ctrl+shift+d, alt+up", "take_back": "f8"}, ""),
@@ -78,8 +78,8 @@ async def test_keys_for_something_unknown_are_told(folder: Path, home: Home) -> 
         ({"open": "enter"}, "enter cannot be both open and 'Send'."),
     ],
 )
-def test_own_keys_that_cannot_be_are_told(keys: dict[str, str], told: str) -> None:
-    assert " ".join(keymap.problems(keys)) == told
+def test_own_keys_that_cannot_be_are_told(keys: dict[str, str], message: str) -> None:
+    assert " ".join(keymap.problems(keys)) == message
 
 
 async def test_a_theme_in_the_file_that_does_not_exist_is_told(folder: Path, home: Home) -> None:
@@ -147,10 +147,10 @@ async def test_what_cannot_be_opened_is_told_once_and_a_prompt_waits_until_it_ca
         tries = len(ui.requests("session.create"))
         await ui.until(lambda: len(ui.requests("session.create")) > tries + 4)
         assert ui.notes == ["config.toml cannot be read."]
-        assert "starting" not in ui.picture() and ui.said == []
+        assert "starting" not in ui.picture() and ui.prompts == []
         (folder / "broken").unlink()
         await ui.until(lambda: ui.replies == ["You said: hello"] and ui.state == "ready")
-        assert ui.said == ["hello"]
+        assert ui.prompts == ["hello"]
         await ui.until(lambda: "next  hello" not in ui.picture())
 
 
@@ -167,7 +167,7 @@ async def test_a_prompt_that_waits_for_a_conversation_can_be_taken_back(
         await ui.until(lambda: ui.composer.text == "hello")
         (folder / "broken").unlink()
         await ui.until(lambda: ui.state == "ready")
-        assert ui.said == [] and not ui.requests("prompt.submit")
+        assert ui.prompts == [] and not ui.requests("prompt.submit")
 
 
 @pytest.mark.parametrize("theme", ["hermes-dark", "hermes-light", "ansi-dark", "ansi-light"])

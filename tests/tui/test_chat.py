@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_prompt_is_answered(ui: Interface) -> None:
     await ui.say("hello")
-    assert ui.said == ["hello"]
+    assert ui.prompts == ["hello"]
     assert ui.replies == ["You said: hello"]
     assert "You said: hello" in ui.picture()
 
@@ -215,8 +215,8 @@ async def test_what_pops_up_leaves_the_composer_in_sight(ui: Interface) -> None:
     ui.type("a draft")
     ui.app.notify("Something that is worth to know, and takes its lines. " * 4, title="News")
     await ui.until(lambda: "worth to know" in ui.picture())
-    shown = ui.app.screen.query_one("Toast").region
-    assert shown.bottom < ui.composer.region.y
+    region = ui.app.screen.query_one("Toast").region
+    assert region.bottom < ui.composer.region.y
     assert "a draft" in ui.picture()
 
 
@@ -293,7 +293,7 @@ async def test_without_a_model_it_says_what_to_do(ui: Interface) -> None:
 async def test_a_refused_prompt_goes_back_to_the_composer(ui: Interface) -> None:
     await ui.say("refuse")
     assert ui.composer.text == "refuse"
-    assert ui.said == []
+    assert ui.prompts == []
     assert "Say it again." in ui.picture()
 
 
@@ -439,7 +439,7 @@ async def test_prompts_wait_for_the_running_turn_and_are_seen_waiting(ui: Interf
     await ui.until(lambda: ui.app.session.conversation.waiting == ["first", "second"])
     await ui.pilot.pause()
     assert "next  first" in ui.picture() and "then  second" in ui.picture()
-    assert ui.said == ["slow"]
+    assert ui.prompts == ["slow"]
 
 
 async def test_a_waiting_prompt_is_taken_back_to_be_changed(ui: Interface) -> None:
@@ -448,7 +448,7 @@ async def test_a_waiting_prompt_is_taken_back_to_be_changed(ui: Interface) -> No
     await ui.send("first")
     await ui.send("second")
     await ui.until(lambda: ui.app.session.conversation.waiting == ["first", "second"])
-    await ui.until(lambda: all(one.turn_id for one in ui.app.chat.turn_view.prompts.queued))
+    await ui.until(lambda: all(prompt.turn_id for prompt in ui.app.chat.turn_view.prompts.queued))
     await ui.press("alt+up")
     await ui.until(lambda: ui.composer.text == "second")
     assert ui.app.session.conversation.waiting == ["first"]
@@ -487,7 +487,7 @@ async def busy_with(ui: Interface, *waiting: str) -> None:
         await ui.send(text)
     prompts = ui.app.chat.turn_view.prompts
     await ui.until(lambda: prompts.waiting == [*waiting])
-    await ui.until(lambda: all(one.turn_id for one in prompts.queued))
+    await ui.until(lambda: all(prompt.turn_id for prompt in prompts.queued))
 
 
 def tell_queue(ui: Interface, *waiting: str, dropped: tuple[str, ...] = ()) -> None:
@@ -533,7 +533,7 @@ async def test_a_prompt_whose_turn_comes_is_shown_as_it_was_sent(ui: Interface) 
     turn_id, live = prompts.queued[0].turn_id, ui.app.session.conversation.live_id
     tell_queue(ui)
     ui.app.chat.turn_view.post_message(TurnStarted(live, Start(turn_id, "line\n" * 40)))
-    await ui.until(lambda: ui.said == ["slow", "[Pasted text #1: 41 lines]"])
+    await ui.until(lambda: ui.prompts == ["slow", "[Pasted text #1: 41 lines]"])
 
 
 async def test_a_stop_that_ends_several_turns_is_told_once(ui: Interface) -> None:
@@ -571,7 +571,7 @@ async def test_a_prompt_from_another_terminal_is_shown(ui: Interface) -> None:
     await ui.say("hello")
     await ui.app.session.call("prompt.submit", text="elsewhere", idempotency_key="other")
     await ui.until(lambda: ui.replies[-1] == "You said: elsewhere")
-    assert ui.said == ["hello", "elsewhere"]
+    assert ui.prompts == ["hello", "elsewhere"]
 
 
 async def test_shortening_is_marked_in_the_transcript(ui: Interface) -> None:

@@ -38,8 +38,8 @@ async def test_a_long_command_leaves_the_choices_and_the_reason_in_sight(
     async with running(folder, home, size=size) as ui:
         ui.type("\n" * 30)
         await ask(ui)
-        wanted = ("rm -rf folder0", "It deletes folders.", *CHOICES, "waiting for your answer")
-        await ui.until(lambda: all(told in ui.picture() for told in wanted))
+        expected = ("rm -rf folder0", "It deletes folders.", *CHOICES, "waiting for your answer")
+        await ui.until(lambda: all(text in ui.picture() for text in expected))
 
 
 async def test_on_a_very_low_screen_there_are_the_reason_and_the_choices(
@@ -47,8 +47,8 @@ async def test_on_a_very_low_screen_there_are_the_reason_and_the_choices(
 ) -> None:
     async with running(folder, home, size=(40, 10)) as ui:
         await ask(ui)
-        wanted = ("It deletes folders.", *CHOICES, "waiting for your answer")
-        await ui.until(lambda: all(told in ui.picture() for told in wanted))
+        expected = ("It deletes folders.", *CHOICES, "waiting for your answer")
+        await ui.until(lambda: all(text in ui.picture() for text in expected))
 
 
 async def test_page_down_shows_the_rest_of_a_long_command(ui: Interface) -> None:
@@ -84,7 +84,7 @@ async def test_a_card_tells_how_many_wait_behind_it(ui: Interface) -> None:
 # -- what is typed at a card ---------------------------------------------------------------------
 
 
-async def taken(ui: Interface, request_id: str = "q") -> Card:
+async def armed_card(ui: Interface, request_id: str = "q") -> Card:
     """A card that was asked and takes keys."""
     await ask(ui, "rm -rf build", request_id)
     card = ui.app.chat.cards.current
@@ -94,31 +94,31 @@ async def taken(ui: Interface, request_id: str = "q") -> Card:
 
 
 def answers(ui: Interface) -> list[str]:
-    return [told["choice"] for told in ui.requests("approval.respond")]
+    return [params["choice"] for params in ui.requests("approval.respond")]
 
 
 def texts(ui: Interface) -> list[str]:
-    return [told["text"] for told in ui.requests("prompt.submit")]
+    return [params["text"] for params in ui.requests("prompt.submit")]
 
 
 @pytest.mark.parametrize("words", ["why", "please use a trash", "no, use trash", "yes", "any"])
 async def test_a_sentence_that_comes_at_once_with_its_enter_allows_nothing(
     ui: Interface, words: str
 ) -> None:
-    await taken(ui)
+    await armed_card(ui)
     ui.press_at_once(*("space" if key == " " else key for key in words), "enter")
     await ui.until(lambda: answers(ui) == [words])
 
 
 @pytest.mark.parametrize("word", ["once", "always", "session"])
 async def test_a_word_that_the_server_knows_as_a_yes_is_a_no(ui: Interface, word: str) -> None:
-    await taken(ui)
+    await armed_card(ui)
     await ui.press(*word, "enter")
     await ui.until(lambda: answers(ui) == [f'"{word}"'])
 
 
 async def test_enter_alone_allows_nothing_and_says_what_is_missing(ui: Interface) -> None:
-    await taken(ui)
+    await armed_card(ui)
     assert "▸" not in "".join(ui.picture().splitlines()[-12:])
     await ui.press("enter")
     await ui.until(lambda: "Nothing is chosen" in ui.picture())
@@ -163,7 +163,7 @@ async def test_the_reasons_and_the_whole_diff_can_be_read(
 
 
 async def test_what_enter_picks_is_marked_and_can_be_taken_back(ui: Interface) -> None:
-    await taken(ui)
+    await armed_card(ui)
     await ui.press("y")
     await ui.until(lambda: "▸  y  Allow once" in ui.picture())
     await ui.press("backspace")
@@ -174,23 +174,23 @@ async def test_what_enter_picks_is_marked_and_can_be_taken_back(ui: Interface) -
 
 
 async def test_who_marks_with_the_arrows_and_types_has_not_chosen(ui: Interface) -> None:
-    await taken(ui)
+    await armed_card(ui)
     ui.press_at_once("down", "x", "backspace", "enter")
     await ui.until(lambda: "Nothing is chosen" in ui.picture())
     assert not answers(ui)
 
 
 async def test_a_second_card_does_not_get_the_rest_of_a_sentence(ui: Interface) -> None:
-    await taken(ui, "q1")
+    await armed_card(ui, "q1")
     ui.press_at_once(*"no,use")
     await ask(ui, "rm -rf dist", "q2")
     ui.press_at_once(*"trash", "enter")
     await ui.until(lambda: answers(ui) == ["no,usetrash"])
-    assert [told["request_id"] for told in ui.requests("approval.respond")] == ["q1"]
+    assert [params["request_id"] for params in ui.requests("approval.respond")] == ["q1"]
 
 
 async def test_words_are_in_the_history_and_a_command_is_one_at_a_card_too(ui: Interface) -> None:
-    card = await taken(ui)
+    card = await armed_card(ui)
     await ui.send_keys("/usage")
     await ui.until(lambda: "done: /usage" in ui.notes)
     assert not answers(ui)
@@ -203,11 +203,11 @@ async def test_words_are_in_the_history_and_a_command_is_one_at_a_card_too(ui: I
 
 
 async def test_words_outlive_the_card_they_were_typed_at(ui: Interface) -> None:
-    await taken(ui)
+    await armed_card(ui)
     await ui.press(*"mv")
     ui.app.chat.turn_view.post_message(RequestExpired("", Settled("q")))
     assert ui.composer.text == "mv" and not answers(ui)
-    card = await taken(ui)
+    card = await armed_card(ui)
     assert card.has_keys, "asked again, it is what the words are for"
     await ui.press("!", "enter")
     await ui.until(lambda: answers(ui) == ["mv!"])
@@ -245,7 +245,7 @@ async def test_words_at_a_card_and_what_was_set_aside_for_it_are_kept_for_the_ne
 async def test_what_is_typed_in_a_dialog_is_no_answer_to_the_card_behind_it(
     ui: Interface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    card = await taken(ui)
+    card = await armed_card(ui)
     monkeypatch.setattr(card_module, "_ARMING_S", 3600.0)
     await ui.press("f1")
     await ui.press("escape")
@@ -278,18 +278,18 @@ def scripts(draw: st.DrawFn) -> tuple[str, list[str]]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_no_sentence_allows_anything_or_loses_a_letter_whatever_appears_in_it(
-    tmp_path_factory: pytest.TempPathFactory, told: list[tuple[str, list[str]]]
+    tmp_path_factory: pytest.TempPathFactory, sentences: list[tuple[str, list[str]]]
 ) -> None:
     folder = tmp_path_factory.mktemp("double")
-    asyncio.run(_play(folder, Home(tmp_path_factory.mktemp("home")), told))
+    asyncio.run(_play(folder, Home(tmp_path_factory.mktemp("home")), sentences))
 
 
-async def _play(folder: Path, home: Home, told: list[tuple[str, list[str]]]) -> None:
+async def _play(folder: Path, home: Home, sentences: list[tuple[str, list[str]]]) -> None:
     async with running(folder, home) as ui:
         await ui.send("slow")
         await ui.until(lambda: ui.state == "working" and ui.replies)
         number = 0
-        for sentence, steps in told:
+        for sentence, steps in sentences:
             count = len(answers(ui)) + len(texts(ui))
             for step in steps:
                 cards = list(ui.app.chat.cards.query(Card))
@@ -297,11 +297,11 @@ async def _play(folder: Path, home: Home, told: list[tuple[str, list[str]]]) -> 
                     case "card":
                         number += 1
                         live = ui.app.session.conversation.live_id
-                        asked = ApprovalAsked(
+                        event = ApprovalAsked(
                             live,
                             Approval(f"q{number}", "terminal", f"rm {number}", "It deletes."),
                         )
-                        ui.app.chat.turn_view.post_message(asked)
+                        ui.app.chat.turn_view.post_message(event)
                     case "arm" if cards:
                         cards[0].arm()
                     case "pause":

@@ -81,10 +81,10 @@ def pid_of(client: Client) -> int:
 async def test_calls_are_answered_and_events_are_heard(folder: Path) -> None:
     async with connected(connection(folder)) as (client, notes):
         opened = await client.ask(results.Opened, "session.create", cols=80)
-        told = await client.call(
+        result = await client.call(
             "prompt.submit", session_id=opened.session_id, text="hi", idempotency_key="1"
         )
-        assert told == {"status": "streaming"}
+        assert result == {"status": "streaming"}
         await notes.until(lambda: "message.complete" in [kind for kind, _ in notes.events])
     assert notes.connections == [0]
     assert notes.losses == []
@@ -167,8 +167,8 @@ async def test_ten_megabytes_in_one_line_arrive() -> None:
     )
     server = script(READY + big + " flush=True); sys.stdin.read()")
     async with connected(server) as (client, _):
-        told = await client.call("anything")
-        assert len(told["text"]) == 10_000_000
+        result = await client.call("anything")
+        assert len(result["text"]) == 10_000_000
 
 
 async def test_an_answer_of_the_wrong_kind_is_an_error() -> None:

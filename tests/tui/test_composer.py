@@ -44,7 +44,7 @@ async def test_nothing_is_not_sent(ui: Interface) -> None:
     ui.type("  \n ")
     await ui.press("enter")
     await ui.pilot.pause()
-    assert ui.said == []
+    assert ui.prompts == []
 
 
 async def test_what_was_typed_before_comes_back_and_the_draft_too(ui: Interface) -> None:
@@ -79,8 +79,8 @@ async def test_the_history_is_kept_in_a_private_file_without_secrets(
 async def test_commands_are_completed_ours_and_the_servers(ui: Interface) -> None:
     await ui.press("/", "t")
     offered = ui.app.chat.composer_area.completions
-    wanted = ["theme", "title", "tree"]
-    await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == wanted)
+    expected = ["theme", "title", "tree"]
+    await ui.until(lambda: offered.is_shown and [item.text for item in offered.items] == expected)
     await ui.press("down", "tab")
     assert ui.composer.text == "/title "
 
@@ -88,7 +88,7 @@ async def test_commands_are_completed_ours_and_the_servers(ui: Interface) -> Non
 async def test_enter_completes_first_and_sends_then(ui: Interface) -> None:
     await ui.press("/", "h", "e")
     offered = ui.app.chat.composer_area.completions
-    await ui.until(lambda: offered.is_shown and [one.text for one in offered.items] == ["help"])
+    await ui.until(lambda: offered.is_shown and [item.text for item in offered.items] == ["help"])
     await ui.press("enter")
     assert ui.composer.text == "/help "
     await ui.press("enter")
@@ -121,7 +121,7 @@ async def test_a_long_paste_is_an_attachment_and_sent_whole(ui: Interface) -> No
     await ui.until(lambda: "[Pasted text #1: 40 lines]" in ui.composer.text)
     await ui.press("enter")
     await ui.until(lambda: ui.state == "ready" and ui.replies)
-    assert ui.said == ["Read this: [Pasted text #1: 40 lines]"]
+    assert ui.prompts == ["Read this: [Pasted text #1: 40 lines]"]
     [sent] = ui.requests("prompt.submit")
     assert sent["text"] == f"Read this: {pasted}"
 
@@ -130,7 +130,7 @@ LONG = "\n".join(f"line {number}" for number in range(40))
 
 
 def _sent(ui: Interface) -> list[str]:
-    return [asked["text"] for asked in ui.requests("prompt.submit")]
+    return [params["text"] for params in ui.requests("prompt.submit")]
 
 
 async def test_a_long_paste_and_enter_at_once_go_together(ui: Interface) -> None:
@@ -194,8 +194,8 @@ async def test_a_paste_of_megabytes_leaves_the_history_what_it_was(
 
 def test_a_history_that_ends_with_something_long_has_what_was_before(home: Home) -> None:
     make_folder(home.root)
-    kept = "".join(f"\n# moment\n+text {number}\n" for number in range(200))
-    home.history.write_text(kept + "\n# moment\n" + "+line\n" * 500_000)
+    entries = "".join(f"\n# moment\n+text {number}\n" for number in range(200))
+    home.history.write_text(entries + "\n# moment\n" + "+line\n" * 500_000)
     history = InputHistory(home.history)
     history.load()
     assert history.texts == [f"text {number}" for number in range(200)]
@@ -252,7 +252,7 @@ async def test_a_dropped_picture_goes_with_the_message_as_a_link(ui: Interface) 
 
 
 def _pictures_sent(ui: Interface) -> list[list[str]]:
-    return [asked.get("images", []) for asked in ui.requests("prompt.submit")]
+    return [params.get("images", []) for params in ui.requests("prompt.submit")]
 
 
 async def test_a_picture_needs_no_words_and_can_be_taken_off(ui: Interface) -> None:
@@ -429,7 +429,11 @@ async def test_what_is_said_to_the_running_turn_is_seen_waiting_and_given_back_b
     await ui.until(lambda: ui.state == "ready")
     await ui.until(lambda: sorted(ui.composer.text.split("\n")) == ["be brief", "later please"])
     assert ui.notes == ["Stopped."]
-    assert [asked.get("busy") for asked in ui.requests("prompt.submit")] == [None, "steer", "queue"]
+    assert [params.get("busy") for params in ui.requests("prompt.submit")] == [
+        None,
+        "steer",
+        "queue",
+    ]
 
 
 async def test_what_is_on_its_way_to_the_running_turn_is_not_offered_to_be_taken_back(
@@ -454,7 +458,7 @@ async def test_what_a_command_says_for_a_person_is_said_as_it_is(ui: Interface) 
     await ui.say("/skill all:\n\techo \x1b[1mhi")
     [sent] = ui.requests("prompt.submit")
     assert sent["text"] == "all:\n\techo \x1b[1mhi"
-    assert ui.said == ["all:\n\techo hi"]
+    assert ui.prompts == ["all:\n\techo hi"]
 
 
 async def test_an_unknown_command_is_told(ui: Interface) -> None:

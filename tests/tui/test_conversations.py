@@ -65,7 +65,7 @@ async def test_the_last_conversation_goes_on(folder: Path, home: Home) -> None:
         stored = ui.app.session.conversation.stored_id
     async with running(folder, home, opening=Opening(continues=True)) as ui:
         assert ui.app.session.conversation.stored_id == stored
-        assert ui.said == ["remember me"]
+        assert ui.prompts == ["remember me"]
         assert "You said: remember me" in ui.picture()
         await ui.until(lambda: "$0.0200" in ui.picture())
 
@@ -73,11 +73,11 @@ async def test_the_last_conversation_goes_on(folder: Path, home: Home) -> None:
 async def test_a_conversation_that_is_found_by_a_message_has_no_marks_of_the_search(
     folder: Path, home: Home
 ) -> None:
-    asked = [
+    messages = [
         {"id": 1, "role": "user", "text": "hello"},
         {"id": 2, "role": "assistant", "text": "a needle in hay"},
     ]
-    keep(folder, {"Hay": {"title": "", "messages": asked}})
+    keep(folder, {"Hay": {"title": "", "messages": messages}})
     async with running(folder, home) as ui:
         screen = await picker(ui)
         await ui.press(*"needle")
@@ -90,9 +90,9 @@ async def test_the_preview_of_a_search_shows_the_place_that_was_found(
     folder: Path, home: Home
 ) -> None:
     store(folder, Hay=[f"straw {number}" for number in range(40)])
-    kept = json.loads((folder / "conversations.json").read_text())
-    kept["Hay"]["messages"][20]["text"] = "a needle in hay"
-    keep(folder, kept)
+    stored = json.loads((folder / "conversations.json").read_text())
+    stored["Hay"]["messages"][20]["text"] = "a needle in hay"
+    keep(folder, stored)
     async with running(folder, home) as ui:
         await picker(ui)
         await ui.until(lambda: "straw 28" in ui.picture())
@@ -129,19 +129,19 @@ async def test_what_went_wrong_is_seen_again_when_a_conversation_is_opened_again
 async def test_conversations_that_were_left_without_an_answer_are_told(
     folder: Path, home: Home
 ) -> None:
-    asked = [{"id": 1, "role": "user", "text": "and then?"}]
+    messages = [{"id": 1, "role": "user", "text": "and then?"}]
     keep(
         folder,
         {
-            "Left": {"title": "Left", "messages": asked, "pending": 1},
-            "Done": {"title": "Done", "messages": asked},
+            "Left": {"title": "Left", "messages": messages, "pending": 1},
+            "Done": {"title": "Done", "messages": messages},
         },
     )
     async with running(folder, home, size=(100, 30)) as ui:
         await ui.until(lambda: "1 conversation was left unanswered" in ui.picture())
         listed = (await picker(ui)).query_one(OptionList).options
-        told = {option.id: "unanswered" in str(option.prompt) for option in listed}
-        assert told == {"Left": True, "Done": False}
+        is_unanswered = {option.id: "unanswered" in str(option.prompt) for option in listed}
+        assert is_unanswered == {"Left": True, "Done": False}
 
 
 @contextmanager
@@ -159,9 +159,9 @@ async def test_who_joins_in_the_first_turn_sees_it_without_the_welcome(
     quiet = Quiet()
     script = [silence(quiet, after="Once upon", then=" a time.")]
     with attached(home, tmp_path, script) as join:
-        async with join() as one:
-            await one.send("tell me")
-            await one.until(lambda: one.replies == ["Once upon"])
+        async with join() as first:
+            await first.send("tell me")
+            await first.until(lambda: first.replies == ["Once upon"])
             async with join(waits=False) as two:
                 await two.until(lambda: two.replies == ["Once upon"])
                 assert not any(isinstance(entry, Welcome) for entry in two.entries)
@@ -179,9 +179,9 @@ async def test_who_joins_while_a_tool_runs_sees_the_call_and_how_it_ends(
     home.create()
     home.config.write_text('[approvals]\nmode = "allow"\n[tools]\nsandbox = "host"\n')
     with attached(home, tmp_path, script) as join:
-        async with join() as one:
-            await one.send("run it")
-            await one.until(lambda: "begun" in one.picture())
+        async with join() as first:
+            await first.send("run it")
+            await first.until(lambda: "begun" in first.picture())
             async with join(waits=False) as two:
                 await two.until(lambda: "begun" in two.picture())
                 [call_seen] = [entry for entry in two.entries if isinstance(entry, Call)]
@@ -238,7 +238,7 @@ async def test_a_picked_conversation_is_opened_and_the_empty_one_closed(
         await ui.until(lambda: screen.query_one(OptionList).option_count == 1)
         await ui.until(lambda: "They bark." in ui.picture())
         await ui.press("enter")
-        await ui.until(lambda: ui.said == ["dogs?"])
+        await ui.until(lambda: ui.prompts == ["dogs?"])
         await ui.until(lambda: ui.requests("session.close") == [{"session_id": before}])
 
 
@@ -282,7 +282,7 @@ async def test_deleting_takes_two_presses_of_the_same_key(folder: Path, home: Ho
 async def test_a_new_conversation_is_empty(ui: Interface) -> None:
     await ui.say("hello")
     await ui.press("ctrl+n")
-    await ui.until(lambda: ui.said == [] and ui.entries)
+    await ui.until(lambda: ui.prompts == [] and ui.entries)
     await ui.say("anew")
     assert ui.replies == ["You said: anew"]
 
@@ -292,9 +292,9 @@ async def test_a_branch_is_a_copy_that_goes_on(ui: Interface) -> None:
     before = ui.app.session.conversation.stored_id
     await ui.send("/branch another way")
     await ui.until(lambda: ui.app.session.conversation.stored_id != before)
-    await ui.until(lambda: ui.said == ["hello"])
+    await ui.until(lambda: ui.prompts == ["hello"])
     await ui.say("further")
-    assert ui.said == ["hello", "further"]
+    assert ui.prompts == ["hello", "further"]
 
 
 async def test_the_tree_shows_where_one_is_and_opens_a_branch(folder: Path, home: Home) -> None:
@@ -306,7 +306,7 @@ async def test_the_tree_shows_where_one_is_and_opens_a_branch(folder: Path, home
         await ui.until(lambda: "← here" in ui.picture())
         await ui.until(lambda: ui.app.screen.query_one(Tree).cursor_node is not None)
         await ui.press("down", "enter")
-        await ui.until(lambda: ui.said == ["in the branch"])
+        await ui.until(lambda: ui.prompts == ["in the branch"])
 
 
 async def test_a_part_that_was_shortened_into_the_open_one_says_so(ui: Interface) -> None:
@@ -362,7 +362,7 @@ async def test_scrolling_back_fetches_more_and_keeps_the_place(folder: Path, hom
             await ui.pilot.pause()
             if not transcript.has_earlier:
                 break
-        assert ui.said[:2] == ["text 0", "text 2"]
+        assert ui.prompts[:2] == ["text 0", "text 2"]
         assert len(transcript.query(".entry")) < 120
         await ui.press("ctrl+end")
         await ui.until(lambda: "text 149" in ui.picture())

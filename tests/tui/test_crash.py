@@ -35,7 +35,7 @@ async def test_the_same_conversation_goes_on_and_typed_text_is_kept(ui: Interfac
     await kill_the_server(ui)
     assert "it was killed by signal 9" in ui.notes[-1]
     assert ui.app.session.conversation.stored_id == stored
-    assert ui.said == ["hello"]
+    assert ui.prompts == ["hello"]
     assert ui.composer.text == "half a sent"
     ui.type("ence")
     await ui.press("enter")
@@ -55,7 +55,7 @@ async def test_a_turn_that_dies_with_the_server_leaves_its_question(ui: Interfac
     await ui.send("crash")
     await ui.until(lambda: ui.app.session.conversation.live_id not in ("", before))
     await ui.until(lambda: any("it ended with status 3" in note for note in ui.notes))
-    assert ui.said == ["crash"]
+    assert ui.prompts == ["crash"]
     assert ui.state == "ready"
 
 
@@ -65,7 +65,7 @@ async def test_a_prompt_that_was_not_acknowledged_is_sent_again_and_taken_once(
     await ui.say("hello")
     await ui.send("die unheard")
     await ui.until(lambda: ui.replies and ui.replies[-1] == "You said: die unheard")
-    assert ui.said == ["hello", "die unheard"]
+    assert ui.prompts == ["hello", "die unheard"]
     sent = ui.requests("prompt.submit")[1:]
     assert len(sent) == 2 and sent[0]["idempotency_key"] == sent[1]["idempotency_key"]
 
@@ -77,7 +77,7 @@ async def test_what_is_sent_while_there_is_no_server_is_answered_when_there_is_o
     os.kill(ui.transport.pid, signal.SIGKILL)
     await ui.send("are you there?")
     await ui.until(lambda: ui.replies and ui.replies[-1] == "You said: are you there?")
-    assert ui.said.count("are you there?") == 1
+    assert ui.prompts.count("are you there?") == 1
 
 
 async def test_a_question_that_was_open_goes_away_with_the_server(ui: Interface) -> None:
@@ -110,7 +110,7 @@ async def killed_with_prompts_waiting(ui: Interface) -> None:
 
 async def test_prompts_that_waited_wait_on_after_a_death(ui: Interface) -> None:
     await killed_with_prompts_waiting(ui)
-    assert ui.said == ["slow"]
+    assert ui.prompts == ["slow"]
     await ui.until(lambda: "next  one" in ui.picture() and "then  two" in ui.picture())
     await ui.until(lambda: "2 waiting" in ui.picture())
     await ui.press("alt+up")
@@ -122,15 +122,15 @@ async def test_prompts_that_waited_are_given_back_after_a_death(ui: Interface) -
     await killed_with_prompts_waiting(ui)
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.composer.text == "one\ntwo" and ui.state == "ready")
-    assert ui.said == ["slow"] and ui.app.session.conversation.waiting == []
+    assert ui.prompts == ["slow"] and ui.app.session.conversation.waiting == []
 
 
 async def test_a_call_that_a_death_cut_off_is_seen_when_its_turn_has_ended(
     folder: Path, home: Home
 ) -> None:
-    said = [{"id": 1, "role": "user", "text": "settled"}]
-    left = {"title": "", "messages": said, "running": "settled", "queued": ["later"]}
-    (folder / "conversations.json").write_text(json.dumps({"Left": left}))
+    messages = [{"id": 1, "role": "user", "text": "settled"}]
+    conversation = {"title": "", "messages": messages, "running": "settled", "queued": ["later"]}
+    (folder / "conversations.json").write_text(json.dumps({"Left": conversation}))
     async with running(folder, home, opening=Opening(resume="Left"), waits=False) as ui:
         await ui.until(lambda: any(isinstance(entry, Call) for entry in ui.entries))
         await ui.until(lambda: ui.state == "ready")
@@ -149,8 +149,8 @@ async def test_a_prompt_that_waited_stands_above_its_reply_after_a_death(ui: Int
         event.connection = ui.app.tabs.connection
         ui.app.chat.turn_view.post_message(event)
     await ui.until(lambda: ui.replies[-1] == "The answer to one.")
-    shown = [e.text for e in ui.entries if isinstance(e, UserMessage | Reply)]
-    assert shown[-3:] == ["This takes a while", "one", "The answer to one."]
+    texts = [e.text for e in ui.entries if isinstance(e, UserMessage | Reply)]
+    assert texts[-3:] == ["This takes a while", "one", "The answer to one."]
     assert ui.app.session.conversation.waiting == ["two"]
 
 
@@ -178,7 +178,7 @@ async def test_deaths_in_a_row_lose_nothing(
     for number in range(deaths):
         await ui.say(f"message {number}")
         await kill_the_server(ui)
-    assert ui.said == [f"message {number}" for number in range(deaths)]
+    assert ui.prompts == [f"message {number}" for number in range(deaths)]
     assert ui.replies == [f"You said: message {number}" for number in range(deaths)]
 
 

@@ -47,12 +47,12 @@ class Terminal:
         self._unread = ""
         self._is_closed = False
 
-    def wait_for(self, *wanted: str) -> None:
+    def wait_for(self, *texts: str) -> None:
         """Read until each of these has been written since the last wait."""
         seen, deadline = "", time.monotonic() + TIMEOUT_S
-        while not all(text in seen for text in wanted):
+        while not all(text in seen for text in texts):
             ready, _, _ = select.select([self._master], [], [], max(0, deadline - time.monotonic()))
-            assert ready, f"{wanted} did not come: {seen[-2000:]!r}"
+            assert ready, f"{texts} did not come: {seen[-2000:]!r}"
             written = os.read(self._master, 65536)
             if _SYNC_QUERY in written:
                 os.write(self._master, _SYNC_SUPPORTED)

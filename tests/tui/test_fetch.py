@@ -48,7 +48,7 @@ async def test_a_prompt_sent_while_the_model_is_fetched_is_answered_when_it_is_t
     assert ui.app.focused is ui.composer
     await ui.send("hello")
     await ui.until(lambda: ui.replies == ["You said: hello"] and ui.state == "ready")
-    assert ui.said == ["hello"]
+    assert ui.prompts == ["hello"]
     await ui.until(lambda: "Fetching" not in ui.picture())
 
 
@@ -104,7 +104,7 @@ async def test_a_prompt_that_comes_in_one_burst_is_sent_and_answers_nothing(ui: 
     await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
     ui.press_at_once("g", "o", "space", "1", "enter")
     await ui.until(lambda: "waits for a model" in ui.picture())
-    assert ui.said == ["go 1"]
+    assert ui.prompts == ["go 1"]
     assert not ui.app.chat.fetch.is_running
 
 

@@ -53,10 +53,10 @@ async def test_the_widgets_of_a_conversation_that_was_closed_are_given_up(ui: In
     await ui.say("hello")
     view = ui.app.chat.turn_view.transcript.view_of(ui.entries[0])
     assert view is not None
-    left = weakref.ref(view)
+    reference = weakref.ref(view)
     del view
     await ui.press("alt+w")
-    await ui.until(lambda: left() is None)
+    await ui.until(lambda: reference() is None)
 
 
 @pytest.mark.usefixtures("no_large_search")

@@ -84,8 +84,8 @@ async def test_scrolling_back_fetches_a_page_at_a_time(folder: Path, home: Home)
             await ui.press("pageup")
         await ui.pilot.pause()
         assert len(ui.entries) == 2 * PAGE
-        [asked] = ui.requests("session.history")
-        assert asked["limit"] == PAGE
+        [params] = ui.requests("session.history")
+        assert params["limit"] == PAGE
 
 
 async def test_the_beginning_of_a_long_conversation_is_a_few_presses_away(
@@ -152,8 +152,8 @@ async def test_texts_that_take_fewer_lines_than_they_have_scroll_by(
     async with running(folder, home) as ui:
         for number in range(1, 17):
             await ui.say(f"poem {number}\n{poem}")
-            shown = {id(widget) for widget in ui.app.chat.turn_view.transcript.query(".entry")}
-            assert id(ui.app.chat.turn_view.transcript.view_of(ui.entries[-1])) in shown
+            widget_ids = {id(widget) for widget in ui.app.chat.turn_view.transcript.query(".entry")}
+            assert id(ui.app.chat.turn_view.transcript.view_of(ui.entries[-1])) in widget_ids
         assert len(ui.replies) == 16
         await ui.until(lambda: _is_bounded(ui))
 
@@ -196,7 +196,7 @@ def _lines(chance: random.Random) -> Note:
 
 def _is_a_stretch(view: TranscriptView) -> bool:
     """Whether the widgets are those of entries that follow each other, in their order."""
-    shown = list(view.query(".entry"))
-    places = [n for n, entry in enumerate(view.entries) if view.view_of(entry) in shown]
+    entries = list(view.query(".entry"))
+    places = [n for n, entry in enumerate(view.entries) if view.view_of(entry) in entries]
     views = [view.view_of(view.entries[place]) for place in places]
-    return views == shown and places == list(range(places[0], places[-1] + 1))
+    return views == entries and places == list(range(places[0], places[-1] + 1))

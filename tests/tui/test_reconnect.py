@@ -99,7 +99,7 @@ async def converse(ui: Interface, expected: Sequence[Shape] = ()) -> list[Shape]
         if expected:  # a server that is reached again is ready before it has sent what was missed
             with contextlib.suppress(TimeoutError):
                 await ui.until(lambda number=number: shape(ui.entries) == expected[number])
-        await ui.until(lambda number=number: len(ui.said) > number and _is_answered(ui))
+        await ui.until(lambda number=number: len(ui.prompts) > number and _is_answered(ui))
         await ui.rest()
         shapes.append(shape(ui.entries))
     return shapes
@@ -126,7 +126,7 @@ async def test_a_connection_that_is_cut_at_random_shows_what_an_uninterrupted_on
     async with connected(tmp_path / "cut", home, lengths) as ui:
         assert await converse(ui, expected) == expected
         resumed = ui.requests("session.resume")
-        assert len(resumed) >= 3 and all(one["after"]["seq"] for one in resumed)
+        assert len(resumed) >= 3 and all(params["after"]["seq"] for params in resumed)
 
 
 def test_an_event_is_taken_once() -> None:

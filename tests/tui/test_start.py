@@ -148,8 +148,8 @@ def test_it_leaves_when_its_terminal_goes_away_without_a_signal(
         start_new_session=True,
     )
     os.close(slave)
-    shown = b""
-    while b"F1" not in shown:
-        shown += os.read(master, 1 << 16)
+    output = b""
+    while b"F1" not in output:
+        output += os.read(master, 1 << 16)
     os.close(master)
     assert child.wait(TIMEOUT_S) is not None

@@ -110,8 +110,8 @@ def test_stored_messages_become_entries() -> None:
         results.Message(role="assistant", text="  "),
         results.Message(role="system", text="a notice"),
     ]
-    said, thought, reply, call, divider, note = from_messages(stored)
-    assert isinstance(said, UserMessage) and said.images == ["cat.png"]
+    message, thought, reply, call, divider, note = from_messages(stored)
+    assert isinstance(message, UserMessage) and message.images == ["cat.png"]
     assert isinstance(thought, Thought) and thought.text == "polite"
     assert isinstance(reply, Reply) and reply.text == "hello"
     assert isinstance(call, Call) and (call.state, call.result) == ("failed", "a b")
@@ -136,15 +136,15 @@ def test_a_reply_is_not_parted_inside_of_code() -> None:
     code = "```python\n" + "x = 1\n\n" * 600 + "```\n"
     assert split_point(code) is None
     assert split_point(f"{code}\nAfter it.") == len(code) + 1
-    shown = f"````md\n{code}\nAfter it.\n````\n"
-    assert split_point(shown) is None
-    assert split_point(f"{shown}\nAfter it.") == len(shown) + 1
+    markdown = f"````md\n{code}\nAfter it.\n````\n"
+    assert split_point(markdown) is None
+    assert split_point(f"{markdown}\nAfter it.") == len(markdown) + 1
 
 
 # -- the conversation --------------------------------------------------------------------------------
 
 
-def hear(conversation: Conversation, name: str, payload: dict[str, Any]) -> None:
+def handle(conversation: Conversation, name: str, payload: dict[str, Any]) -> None:
     """Have a conversation hear an event."""
     event = messages.from_event(name, "live", payload)
     assert event is not None
@@ -156,8 +156,8 @@ def test_what_the_server_does_not_mention_stays() -> None:
     conversation.open(
         results.Opened("live", "stored", info=results.Info("m", usage=results.Usage(context_max=8)))
     )
-    hear(conversation, "usage.update", {"context_percent": 50})
-    hear(conversation, "session.info", {"title": "T", "model": None, "usage": {}})
+    handle(conversation, "usage.update", {"context_percent": 50})
+    handle(conversation, "session.info", {"title": "T", "model": None, "usage": {}})
     assert (conversation.info.model, conversation.info.title) == ("m", "T")
     assert conversation.info.usage.context_percent == 50
 
@@ -165,18 +165,18 @@ def test_what_the_server_does_not_mention_stays() -> None:
 def test_a_shortened_conversation_is_resumed_by_its_new_id() -> None:
     conversation = Conversation()
     conversation.open(results.Opened("live", "old"))
-    hear(conversation, "session.info", {"stored_session_id": "new"})
+    handle(conversation, "session.info", {"stored_session_id": "new"})
     assert conversation.stored_id == "new"
 
 
 def test_what_goes_on_leaves_room_for_who_answers_and_the_hint() -> None:
     conversation = Conversation(state="working", activity="The model is overloaded. " * 9)
     conversation.learn({"model": "scripted-1", "usage": {"context_used": 1, "context_max": 10**6}})
-    told = line(conversation, 80, 0.0, "Press Ctrl+C again to quit").plain
+    status = line(conversation, 80, 0.0, "Press Ctrl+C again to quit").plain
     assert (
-        "overloaded" in told
-        and "scripted-1" in told
-        and told.endswith("Press Ctrl+C again to quit")
+        "overloaded" in status
+        and "scripted-1" in status
+        and status.endswith("Press Ctrl+C again to quit")
     )
     assert "of 1M" in line(conversation, 120, 0.0).plain
 
@@ -191,11 +191,11 @@ def test_the_status_fits_into_its_line(columns: int) -> None:
             "usage": {"context_used": 90, "context_max": 100, "cost_usd": 1.5},
         }
     )
-    told = line(conversation, columns, 75.0).plain
-    assert width(told) <= max(columns, 24)
-    assert told.startswith("● working 75s")
-    assert told.endswith("Esc interrupts" if columns >= 60 else "F1 help")
-    assert ("$1.50" in told) == (columns > 80)
+    status = line(conversation, columns, 75.0).plain
+    assert width(status) <= max(columns, 24)
+    assert status.startswith("● working 75s")
+    assert status.endswith("Esc interrupts" if columns >= 60 else "F1 help")
+    assert ("$1.50" in status) == (columns > 80)
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,12 @@ def test_a_running_turn_is_shown_with_its_steps() -> None:
     opened = results.Opened(
         messages=[results.Message(role="user", text="before")], inflight=running
     )
-    first, said, call, reply = opening_view.entries_of(opened)
-    assert isinstance(first, UserMessage) and isinstance(said, UserMessage) and said.text == "do it"
+    first, prompt, call, reply = opening_view.entries_of(opened)
+    assert (
+        isinstance(first, UserMessage)
+        and isinstance(prompt, UserMessage)
+        and prompt.text == "do it"
+    )
     assert isinstance(call, Call)
     assert isinstance(reply, Reply) and not reply.is_done
 
@@ -354,13 +358,13 @@ def test_our_commands_are_told_from_the_servers(text: str, name: str | None) -> 
 def test_a_diff_is_counted_and_cut() -> None:
     text = "--- a\n+++ b\n@@ -1 +1 @@\n" + "+new\n" * 20 + "-old\n"
     assert diff.counted(text) == (20, 1)
-    shown = diff.rendered(text, 5)
-    assert isinstance(shown, Content)
-    assert shown.plain.endswith("… 17 more lines")
+    rendered = diff.rendered(text, 5)
+    assert isinstance(rendered, Content)
+    assert rendered.plain.endswith("… 17 more lines")
 
 
 @pytest.mark.parametrize(
-    ("past", "told"),
+    ("past", "expected"),
     [
         (5, "now"),
         (90, "2 min ago"),
@@ -369,6 +373,6 @@ def test_a_diff_is_counted_and_cut() -> None:
         (86400 * 800, "2 y ago"),
     ],
 )
-def test_moments_are_told_in_the_largest_unit(past: float, told: str) -> None:
-    assert ago(1_000_000_000.0 - past, 1_000_000_000.0) == told
+def test_moments_are_told_in_the_largest_unit(past: float, expected: str) -> None:
+    assert ago(1_000_000_000.0 - past, 1_000_000_000.0) == expected
     assert ago(None, 0) == ""

@@ -23,7 +23,7 @@ async def start_new(ui: Interface) -> None:
     before = ui.app.tabs.current
     await ui.press("ctrl+n")
     await ui.until(lambda: ui.app.tabs.current is not before and ui.state == "ready")
-    await ui.until(lambda: not ui.said)
+    await ui.until(lambda: not ui.prompts)
 
 
 def badges(ui: Interface) -> list[str]:
@@ -59,7 +59,7 @@ async def test_a_question_in_the_background_is_reported_and_answered_there(ui: I
     await ui.until(lambda: ui.replies)
     await ui.send("danger")  # waits behind the paused turn
     await ui.until(lambda: ui.app.session.conversation.waiting == ["danger"])
-    asking = ui.app.session.conversation.live_id
+    live_id = ui.app.session.conversation.live_id
     await ui.press("ctrl+pageup")
     await ui.until(lambda: "You said: first" in ui.picture())
     await go_on(ui)
@@ -70,7 +70,7 @@ async def test_a_question_in_the_background_is_reported_and_answered_there(ui: I
     await ui.until(lambda: (card := ui.app.chat.cards.current) and card.is_armed)
     await ui.press("y", "enter")
     await ui.until(lambda: ui.replies[-1:] == ["You said: once."])
-    assert ui.requests("approval.respond")[0]["session_id"] == asking
+    assert ui.requests("approval.respond")[0]["session_id"] == live_id
 
 
 async def test_a_question_stays_while_another_conversation_is_shown(ui: Interface) -> None:
@@ -93,11 +93,11 @@ async def test_each_conversation_keeps_its_draft(ui: Interface) -> None:
     await start_new(ui)
     assert ui.composer.text == ""
     ui.composer.paste("line\n" * 40)
-    shown = ui.composer.text
+    draft = ui.composer.text
     await ui.press("ctrl+pageup")
     await ui.until(lambda: ui.composer.text == "half a thought")
     await ui.press("ctrl+pagedown")
-    await ui.until(lambda: ui.composer.text == shown)
+    await ui.until(lambda: ui.composer.text == draft)
     await ui.press("enter")
     await ui.until(lambda: ui.requests("prompt.submit")[-1]["text"] == "line\n" * 40)
 
@@ -126,7 +126,7 @@ async def test_what_is_sent_goes_to_the_conversation_it_was_typed_in(ui: Interfa
     await ui.write("two")
     await ui.press("enter")
     ui.app.tabs.move(1)
-    await ui.until(lambda: ui.said == ["one"])
+    await ui.until(lambda: ui.prompts == ["one"])
     await ui.until(lambda: len(ui.requests("prompt.submit")) == 2)
     assert [sent["session_id"] == first for sent in ui.requests("prompt.submit")] == [True, False]
     assert ui.replies == ["You said: one"]
@@ -153,13 +153,13 @@ async def test_a_stop_and_the_prompts_it_gives_back_stay_in_their_conversation(
 async def test_a_conversation_of_the_history_opens_beside_the_working_one(
     folder: Path, home: Home
 ) -> None:
-    kept = {"Dogs": {"title": "Dogs", "messages": [{"id": 1, "role": "user", "text": "dogs?"}]}}
-    (folder / "conversations.json").write_text(json.dumps(kept))
+    stored = {"Dogs": {"title": "Dogs", "messages": [{"id": 1, "role": "user", "text": "dogs?"}]}}
+    (folder / "conversations.json").write_text(json.dumps(stored))
     async with running(folder, home) as ui:
         await ui.send("slow")
         await ui.until(lambda: ui.state == "working" and ui.replies)
         await ui.send("/resume Dogs")
-        await ui.until(lambda: ui.said == ["dogs?"])
+        await ui.until(lambda: ui.prompts == ["dogs?"])
         assert badges(ui) == ["working", ""]
         await ui.press("f3")
         await ui.until(lambda: isinstance(ui.app.screen, PickerScreen))
@@ -167,7 +167,7 @@ async def test_a_conversation_of_the_history_opens_beside_the_working_one(
         await ui.press(*"slow")
         await ui.until(lambda: ui.app.screen.query_one("#rows").option_count == 1)  # type: ignore[attr-defined]
         await ui.press("enter")
-        await ui.until(lambda: ui.said == ["slow"])
+        await ui.until(lambda: ui.prompts == ["slow"])
         assert len(ui.requests("session.resume")) == 1, "it was open already"
         assert not ui.requests("session.close")
 
@@ -183,7 +183,7 @@ async def test_closing_shows_the_neighbor_and_a_running_turn_prevents_it(ui: Int
     await ui.press("ctrl+c")
     await ui.until(lambda: ui.state == "ready")
     await ui.send("/close")
-    await ui.until(lambda: ui.said == ["one"])
+    await ui.until(lambda: ui.prompts == ["one"])
     await ui.until(lambda: ui.requests("session.close") == [{"session_id": closed}])
     assert not ui.app.chat.tab_bar.display
 
@@ -191,7 +191,7 @@ async def test_closing_shows_the_neighbor_and_a_running_turn_prevents_it(ui: Int
 async def test_after_the_last_conversation_a_new_one_is_shown(ui: Interface) -> None:
     await ui.say("one")
     await ui.press("alt+w")
-    await ui.until(lambda: ui.state == "ready" and not ui.said)
+    await ui.until(lambda: ui.state == "ready" and not ui.prompts)
     await ui.until(lambda: len(ui.requests("session.close")) == 1)
     await ui.say("anew")
     assert ui.replies == ["You said: anew"]
@@ -214,7 +214,9 @@ async def test_leaving_closes_all_conversations(folder: Path, home: Home) -> Non
         live = [tab.conversation.live_id for tab in ui.app.tabs.all]
         await ui.press("ctrl+q")
         await ui.until(lambda: ui.app.return_code == 0)
-        assert sorted(one["session_id"] for one in ui.requests("session.close")) == sorted(live)
+        assert sorted(params["session_id"] for params in ui.requests("session.close")) == sorted(
+            live
+        )
 
 
 async def test_all_conversations_are_opened_again_when_the_server_dies(ui: Interface) -> None:
@@ -224,11 +226,11 @@ async def test_all_conversations_are_opened_again_when_the_server_dies(ui: Inter
     await ui.send("crash")
     await ui.until(lambda: any("The server stopped" in note for note in ui.notes))
     await ui.until(lambda: all(tab.session.is_open for tab in ui.app.tabs.all))
-    assert ui.said == ["two", "crash"]
+    assert ui.prompts == ["two", "crash"]
     await ui.press("alt+left")
-    await ui.until(lambda: ui.said == ["one"])
+    await ui.until(lambda: ui.prompts == ["one"])
     await ui.say("still here")
-    assert ui.said == ["one", "still here"]
+    assert ui.prompts == ["one", "still here"]
 
 
 async def test_a_click_shows_a_conversation(ui: Interface) -> None:
@@ -236,7 +238,7 @@ async def test_a_click_shows_a_conversation(ui: Interface) -> None:
     await start_new(ui)
     await ui.say("two")
     await ui.pilot.click("#tabs", offset=(4, 0))
-    await ui.until(lambda: ui.said == ["one"])
+    await ui.until(lambda: ui.prompts == ["one"])
 
 
 def test_the_bar_fits_and_shows_what_waits_however_many_there_are() -> None:

@@ -100,8 +100,8 @@ def test_a_person_types_resizes_interrupts_kills_the_server_and_quits(
     with contextlib.closing(SessionDB(home.database)) as store:
         [row] = store.list_sessions_rich()
         assert row["end_reason"] in ("tui_close", "tui_shutdown")
-        said = [m["content"] for m in store.get_messages_as_conversation(row["id"])]
-    assert said[0] == "hello there" and "a half sentence" in said
+        contents = [m["content"] for m in store.get_messages_as_conversation(row["id"])]
+    assert contents[0] == "hello there" and "a half sentence" in contents
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -113,8 +113,8 @@ def test_a_signal_ends_it_as_a_person_would(
     terminal.wait_for("a draft")
     [interface] = [pid for pid in children_of(terminal.pid) if "start.py" in command_of(pid)]
     os.kill(interface, number)
-    left = terminal.wait_for(f"left with {128 + number}", without="a draft")
-    assert "╭" not in left, "the terminal shows what it showed before"
+    output = terminal.wait_for(f"left with {128 + number}", without="a draft")
+    assert "╭" not in output, "the terminal shows what it showed before"
     assert "a draft" in home.history.read_text("utf-8")
 
 

@@ -126,20 +126,20 @@ async def test_two_terminals_see_the_same_conversation(home: Home, tmp_path: Pat
         address = attach.find(home)
         connect = partial(WebSocketTransport.connect, address.url, address.token)
         async with (
-            running(tmp_path, home, connect=connect, opening=Opening(live="")) as one,
+            running(tmp_path, home, connect=connect, opening=Opening(live="")) as first,
             running(tmp_path, home, connect=connect, opening=Opening(live="")) as two,
         ):
-            await one.send("hello from one")
-            await one.until(lambda: one.state == "ready" and one.replies)
-            await two.until(lambda: two.replies == one.replies and two.state == "ready")
-            assert two.said == ["hello from one"]
-            await one.send("not this")
+            await first.send("hello from one")
+            await first.until(lambda: first.state == "ready" and first.replies)
+            await two.until(lambda: two.replies == first.replies and two.state == "ready")
+            assert two.prompts == ["hello from one"]
+            await first.send("not this")
             await two.until(lambda: len(two.replies) == 2 and two.state == "ready")
-            await one.send("/undo")
-            await two.until(lambda: two.said == ["hello from one"] and len(two.replies) == 1)
-            await one.app.action_leave()
+            await first.send("/undo")
+            await two.until(lambda: two.prompts == ["hello from one"] and len(two.replies) == 1)
+            await first.app.action_leave()
             await two.send("hello from two")
-            await two.until(lambda: two.said[-1] == "hello from two" and len(two.replies) == 2)
+            await two.until(lambda: two.prompts[-1] == "hello from two" and len(two.replies) == 2)
 
 
 async def test_a_server_that_is_started_again_is_joined_again(home: Home, tmp_path: Path) -> None:
@@ -157,7 +157,9 @@ async def test_a_server_that_is_started_again_is_joined_again(home: Home, tmp_pa
             await ui.until(lambda: ui.state == "ready")
             ui.type("ence")
             await ui.press("enter")
-            await ui.until(lambda: ui.said == ["hello", "half a sentence"] and len(ui.replies) == 2)
+            await ui.until(
+                lambda: ui.prompts == ["hello", "half a sentence"] and len(ui.replies) == 2
+            )
             await opened.__aexit__(None, None, None)
 
 

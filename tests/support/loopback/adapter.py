@@ -74,7 +74,7 @@ class LoopbackAdapter(BasePlatformAdapter):
         await self._connected(lambda number: wire.Listen(number))
         return True
 
-    async def _connected(self, make: Callable[[int], wire.Asking]) -> None:
+    async def _connected(self, make: Callable[[int], wire.Answerable]) -> None:
         try:
             await self._ask(make)
         except (_Unsent, _Unanswered) as error:
@@ -151,12 +151,12 @@ class LoopbackAdapter(BasePlatformAdapter):
             else:
                 return
 
-    def _write(self, said: wire.Request) -> None:
+    def _write(self, request: wire.Request) -> None:
         if self._writer is None or self._writer.is_closing():
             raise _Unsent
-        self._writer.write(wire.line(said))
+        self._writer.write(wire.line(request))
 
-    async def _ask(self, make: Callable[[int], wire.Asking]) -> wire.Reply:
+    async def _ask(self, make: Callable[[int], wire.Answerable]) -> wire.Reply:
         """Make a request and wait for the answer; raises _Unsent and _Unanswered."""
         number = next(self._numbers)
         self._write(make(number))
@@ -169,7 +169,7 @@ class LoopbackAdapter(BasePlatformAdapter):
             patience.cancel()
             self._waiting.pop(number, None)
 
-    async def _result(self, make: Callable[[int], wire.Asking]) -> SendResult:
+    async def _result(self, make: Callable[[int], wire.Answerable]) -> SendResult:
         try:
             reply = await self._ask(make)
         except _Unsent:
@@ -206,7 +206,7 @@ class LoopbackAdapter(BasePlatformAdapter):
                 reply_to=reply_to,
                 thread=more.get("thread_id"),
                 question=more.get("question"),
-                buttons=[(one.label, one.choice) for one in more.get("buttons", [])],
+                buttons=[(button.label, button.choice) for button in more.get("buttons", [])],
                 files=files,
             )
         )

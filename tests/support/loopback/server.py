@@ -27,7 +27,7 @@ from tests.support.loopback import wire
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownMessage:
     """A message of the gateway, as people see it."""
 
     message_id: str
@@ -75,9 +75,9 @@ class LoopbackServer:
         self._pushed = 0
         self._pending: dict[int, msgspec.Raw] = {}
         self._names: dict[int, str] = {}
-        self._said: dict[tuple[str, str], wire.Incoming] = {}
+        self._incoming: dict[tuple[str, str], wire.Incoming] = {}
         self._last: dict[str, wire.Incoming] = {}
-        self._chats: dict[str, dict[str, Shown]] = {}
+        self._chats: dict[str, dict[str, ShownMessage]] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._faults = _Faults()
         self._numbers = itertools.count(1)
@@ -138,7 +138,7 @@ class LoopbackServer:
     def edit(self, chat: str, message_id: str, text: str) -> str:
         """Change a message that was written; returns the id of the change."""
         with self._changed:
-            old = self._said[chat, message_id]
+            old = self._incoming[chat, message_id]
         return self._came(
             msgspec.structs.replace(
                 old,
@@ -170,23 +170,23 @@ class LoopbackServer:
     def deliver_again(self, chat: str, message_id: str) -> None:
         """Deliver a message again, acknowledged or not."""
         with self._changed:
-            said = self._said[chat, message_id]
-        self._came(said)
+            message = self._incoming[chat, message_id]
+        self._came(message)
 
-    def deliver(self, said: object) -> None:
+    def deliver(self, content: object) -> None:
         """Deliver anything at all, as a platform does that is newer than its adapter."""
-        self._queue(f"odd{next(self._numbers)}", msgspec.Raw(msgspec.json.encode(said)))
+        self._queue(f"odd{next(self._numbers)}", msgspec.Raw(msgspec.json.encode(content)))
 
     # What people see.
 
-    def shown(self, chat: str) -> list[Shown]:
+    def shown(self, chat: str) -> list[ShownMessage]:
         """The gateway's messages in a chat, oldest first."""
         with self._changed:
             return list(self._chats.get(chat, {}).values())
 
     def wait_for(
-        self, chat: str, met: Callable[[list[Shown]], bool], timeout: float = TIMEOUT_S
-    ) -> list[Shown]:
+        self, chat: str, met: Callable[[list[ShownMessage]], bool], timeout: float = TIMEOUT_S
+    ) -> list[ShownMessage]:
         """Wait until a chat shows what is wanted; raises TimeoutError with what it shows."""
         self.wait_until(lambda: met(self.shown(chat)), f"chat {chat}", timeout)
         return self.shown(chat)
@@ -197,9 +197,9 @@ class LoopbackServer:
         """Wait for anything that a change of the server makes true; raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(met, timeout):
-                shown = {chat: list(each.values()) for chat, each in self._chats.items()}
+                chats = {chat: list(each.values()) for chat, each in self._chats.items()}
                 waits = self.unacknowledged()
-                raise TimeoutError(f"Waited in vain for {what}. {shown=}, unacknowledged={waits}")
+                raise TimeoutError(f"Waited in vain for {what}. {chats=}, unacknowledged={waits}")
 
     def unacknowledged(self) -> list[str]:
         """The ids of what came in and nobody has taken, oldest first."""
@@ -252,7 +252,7 @@ class LoopbackServer:
 
     def _came(self, incoming: wire.Incoming) -> str:
         with self._changed:
-            self._said[incoming.chat, incoming.message_id] = incoming
+            self._incoming[incoming.chat, incoming.message_id] = incoming
             self._last[incoming.chat] = incoming
         self._queue(incoming.message_id, msgspec.Raw(msgspec.json.encode(incoming)))
         return incoming.message_id
@@ -365,12 +365,12 @@ class LoopbackServer:
         return None
 
     def _show(self, request: wire.Send) -> wire.Reply:
-        known = self._keys.get((request.chat, request.key)) if request.key else None
-        if known and self._folds_keys:
-            return wire.Reply(request.id, known)
+        known_id = self._keys.get((request.chat, request.key)) if request.key else None
+        if known_id and self._folds_keys:
+            return wire.Reply(request.id, known_id)
         message_id = self._new_id()
         self._keys[request.chat, request.key] = message_id
-        self._chats.setdefault(request.chat, {})[message_id] = Shown(
+        self._chats.setdefault(request.chat, {})[message_id] = ShownMessage(
             message_id=message_id,
             text=request.text,
             key=request.key,

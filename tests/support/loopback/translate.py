@@ -36,7 +36,7 @@ def event(came: Incoming, platform: Platform) -> MessageEvent:
         source=source,
         raw_message=came,
         message_id=came.message_id,
-        files=[IncomingFile(one.name, at_hand(one.content)) for one in came.files],
+        files=[IncomingFile(file.name, at_hand(file.content)) for file in came.files],
         reply_to_message_id=came.reply_to,
         is_mention=came.mention,
         edits=came.edits,

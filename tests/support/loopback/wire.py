@@ -90,7 +90,7 @@ class Commands(msgspec.Struct, frozen=True, tag="commands"):
 
 
 Request = Listen | Ack | Send | Edit | Find | Typing | Commands
-Asking = Listen | Send | Edit | Find | Typing | Commands
+Answerable = Listen | Send | Edit | Find | Typing | Commands
 """The requests that are answered."""
 
 
@@ -117,5 +117,5 @@ requests: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
 news: msgspec.json.Decoder[Reply | Delivery] = msgspec.json.Decoder(Reply | Delivery)
 
 
-def line(said: Any) -> bytes:
-    return msgspec.json.encode(said) + b"\n"
+def line(frame: Any) -> bytes:
+    return msgspec.json.encode(frame) + b"\n"

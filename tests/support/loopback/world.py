@@ -34,9 +34,9 @@ class LoopbackWorld(World):
         self.server.say(self.chat, text, files=[(name, content)])
 
     def press(self, label: str) -> None:
-        asked = self.server.shown(self.chat)[-1]
-        choice = next(choice for said, choice in asked.buttons if said == label)
-        self.server.press(self.chat, asked.question or "", choice)
+        message = self.server.shown(self.chat)[-1]
+        choice = next(choice for label_shown, choice in message.buttons if label_shown == label)
+        self.server.press(self.chat, message.question or "", choice)
 
     def deliver_again(self, name: str) -> None:
         self.server.deliver_again(self.chat, name)
@@ -50,13 +50,13 @@ class LoopbackWorld(World):
             self.server.deliver(odd)
 
     def visible_texts(self) -> list[str]:
-        return [one.text for one in self.server.shown(self.chat)]
+        return [message.text for message in self.server.shown(self.chat)]
 
     def typed(self) -> int:
         return self.server.typed[self.chat]
 
     def files(self) -> list[bytes]:
-        return [file.content for one in self.server.shown(self.chat) for file in one.files]
+        return [file.content for message in self.server.shown(self.chat) for file in message.files]
 
     def cut(self) -> None:
         self.server.stop()
