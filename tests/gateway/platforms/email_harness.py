@@ -57,7 +57,7 @@ class Bot:
 
     def __init__(self, server: MailServer, home: Path, name: str, **changes: Any) -> None:
         self.address = f"{name}@{DOMAIN}"
-        given: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "address": self.address,
             "password": server.password,
             "imap_host": "127.0.0.1",
@@ -67,7 +67,7 @@ class Bot:
             "smtp_security": "plain",
             "find_sent_s": 0.0,
         }
-        self.settings = EmailSettings(**given | changes)
+        self.settings = EmailSettings(**settings | changes)
         self.ingress = WaitingIngress()
         self.lost: queue.Queue[PlatformError] = queue.Queue()
         self.loop = Loop()
@@ -104,19 +104,19 @@ class Bot:
 @contextmanager
 def bot(server: MailServer, home: Path, name: str, **changes: Any) -> Generator[Bot]:
     """A bot that is connected for the length of a block."""
-    made = Bot(server, home, name, **changes)
+    client = Bot(server, home, name, **changes)
     try:
-        made.start()
-        yield made
+        client.start()
+        yield client
     finally:
-        made.stop()
-        made.loop.close()
+        client.stop()
+        client.loop.close()
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[MailServer]:
-    with mail_server() as made:
-        yield made
+    with mail_server() as mail:
+        yield mail
 
 
 @pytest.fixture
@@ -135,8 +135,8 @@ def name() -> str:
 
 def write(server: MailServer, to: Bot, text: str = "Hello", **parts: str) -> None:
     """A mail from Ann."""
-    given: dict[str, Any] = {"message_id": f"<{next(_numbers)}@people.test>"} | parts
-    server.deliver(letter(ANN, to.address, text, **given), to.address)
+    headers: dict[str, Any] = {"message_id": f"<{next(_numbers)}@people.test>"} | parts
+    server.deliver(letter(ANN, to.address, text, **headers), to.address)
 
 
 def flags(server: MailServer, bot: Bot, folder: str = "INBOX") -> dict[str, bool]:
@@ -146,7 +146,9 @@ def flags(server: MailServer, bot: Bot, folder: str = "INBOX") -> dict[str, bool
         client.login(bot.address, PASSWORD)
         client.select(folder, readonly=True)
         _, answer = client.fetch("1:*", "(FLAGS BODY.PEEK[HEADER.FIELDS (MESSAGE-ID)])")
-        pairs = [one for one in answer if isinstance(one, tuple)]
-        return {text.decode().partition(":")[2].strip(): b"\\Seen" in said for said, text in pairs}
+        pairs = [pair for pair in answer if isinstance(pair, tuple)]
+        return {
+            text.decode().partition(":")[2].strip(): b"\\Seen" in values for values, text in pairs
+        }
     finally:
         client.logout()

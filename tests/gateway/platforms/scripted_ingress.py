@@ -57,8 +57,8 @@ class Turn:
 def says(*pieces: str) -> Script:
     """A turn of one step that streams its text in pieces."""
     text = "".join(pieces)
-    told = [*map(TextDelta, pieces), StepStored(1, text, 0), TurnEnded("answered", text, "")]
-    return Script(told, text)
+    events = [*map(TextDelta, pieces), StepStored(1, text, 0), TurnEnded("answered", text, "")]
+    return Script(events, text)
 
 
 class Remembered(Attachments):
@@ -95,7 +95,7 @@ class ScriptedIngress:
         """The people whose invitations are refused."""
         self.moves: list[tuple[str, str]] = []
         """The chats that got another id, and that one."""
-        self._known: dict[tuple[str, str], Receipt] = {}
+        self._receipts: dict[tuple[str, str], Receipt] = {}
 
     async def accept(self, event: MessageEvent) -> Receipt:
         await asyncio.sleep(0)
@@ -103,12 +103,12 @@ class ScriptedIngress:
             raise self.error
         assert event.source is not None and event.message_id is not None
         place = (event.source.chat_id, event.message_id)
-        if place in self._known:
-            return self._known[place]._replace(is_new=False)
+        if place in self._receipts:
+            return self._receipts[place]._replace(is_new=False)
         await self.attachments.collect(event)
         self.events.append(event)
         receipt = self.receipt or self._begin(event)
-        self._known[place] = receipt
+        self._receipts[place] = receipt
         self.accepted.release()
         return receipt
 
@@ -144,7 +144,7 @@ class ScriptedIngress:
 
     async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
         turn = self._turn(turn_id)
-        if len([one for one in self.turns.values() if one.session_id == turn.session_id]) > 1:
+        if len([other for other in self.turns.values() if other.session_id == turn.session_id]) > 1:
             raise UsageError("The conversation has other turns.")
         del reader, self.turns[turn_id]
 

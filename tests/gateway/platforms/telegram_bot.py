@@ -53,7 +53,7 @@ class Ingress(ScriptedIngress):
         with self._changed:
             assert self._changed.wait_for(is_so, TIMEOUT_S), f"Arrived: {self.arrivals}"
 
-    def hear(self, count: int = 1) -> list[MessageEvent]:
+    def wait_for_events(self, count: int = 1) -> list[MessageEvent]:
         """Wait until so many messages are taken in; all of them come back."""
         self.wait_for(lambda: len(self.events) >= count)
         return self.events
@@ -98,8 +98,8 @@ async def _abandon(adapter: TelegramAdapter) -> None:
 @contextmanager
 def unconnected(api: BotApi, ingress: Ingress, **settings: Any) -> Generator[Running]:
     """A bot that is still to connect."""
-    known: dict[str, Any] = {"token": api.token, "api_url": api.url, "poll_s": 20} | settings
-    adapter = TelegramAdapter(PlatformConfig(enabled=True), TelegramSettings(**known))
+    options: dict[str, Any] = {"token": api.token, "api_url": api.url, "poll_s": 20} | settings
+    adapter = TelegramAdapter(PlatformConfig(enabled=True), TelegramSettings(**options))
     adapter.pause_s = 0.01
     running = Running(adapter, Loop())
 

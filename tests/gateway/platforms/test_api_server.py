@@ -40,7 +40,7 @@ from tests.gateway.platforms.scripted_ingress import (
 from tests.support.clients import openai
 
 TOKEN = "a-token-for-the-tests"
-_KNOWN = {"Authorization": f"Bearer {TOKEN}"}
+_AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
     "YPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -57,15 +57,15 @@ class Server:
     http: httpx2.Client
 
     def client(self, **options: Any) -> "openai.OpenAI":
-        made: dict[str, Any] = {
+        client_options: dict[str, Any] = {
             "api_key": TOKEN,
             "max_retries": 0,
             "http_client": self.http,
         } | options
-        return openai.OpenAI(base_url=self.adapter.url, **made)
+        return openai.OpenAI(base_url=self.adapter.url, **client_options)
 
     def post(self, path: str = "chat/completions", **options: Any) -> httpx2.Response:
-        headers = _KNOWN | options.pop("headers", {})
+        headers = _AUTHORIZED | options.pop("headers", {})
         url = f"{self.adapter.url}/{path}"
         return self.http.post(url, headers=headers, **options)
 
@@ -88,8 +88,8 @@ def serving(
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path) as made:
-        yield made
+    with serving(tmp_path) as running_server:
+        yield running_server
 
 
 def user(text: str) -> Any:
@@ -125,8 +125,8 @@ def test_a_reply_that_is_not_all_there_is_to_say_tells_why(
     server.ingress.script = lambda _: replace(says("To be, or"), finish=finish)
     assert ask(server).choices[0].finish_reason == reason
     chunks = list(ask(server, stream=True))
-    assert [one.choices[0].finish_reason for one in chunks[-2:]] == [None, reason]
-    assert "".join(one.choices[0].delta.content or "" for one in chunks) == "To be, or"
+    assert [chunk.choices[0].finish_reason for chunk in chunks[-2:]] == [None, reason]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "To be, or"
 
 
 def test_without_a_header_the_request_is_a_conversation_with_the_history_that_it_brings(
@@ -181,10 +181,10 @@ def test_a_session_can_be_asked_for_by_its_id(server: Server) -> None:
 
 
 def test_a_model_can_be_asked_for_and_an_unknown_one_is_refused(server: Server) -> None:
-    names = [one.id for one in server.client().models.list()]
+    names = [model.id for model in server.client().models.list()]
     assert names == ["hermes", "scripted-1", "vendor/scripted-2"]
-    listed = server.http.get(f"{server.adapter.url}/models/", headers=_KNOWN).json()["data"]
-    assert [one["id"] for one in listed] == names
+    listed = server.http.get(f"{server.adapter.url}/models/", headers=_AUTHORIZED).json()["data"]
+    assert [model["id"] for model in listed] == names
     assert server.client().models.retrieve("vendor/scripted-2").id == "vendor/scripted-2"
     chat = server.client().chat.completions
     chat.create(model="vendor/scripted-2", messages=user("hi"))
@@ -202,19 +202,21 @@ def test_a_command_is_answered_with_what_it_says(server: Server) -> None:
     assert server.ingress.events[0].message_type is MessageType.COMMAND
     assert answer.usage.total_tokens == 0
     stream = ask(server, "/new", stream=True)
-    assert "".join(one.choices[0].delta.content or "" for one in stream) == "A new conversation."
+    assert (
+        "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "A new conversation."
+    )
 
 
 def test_pictures_become_attachments_and_those_of_the_history_stay_in_it(server: Server) -> None:
     picture = {"type": "image_url", "image_url": {"url": PIXEL}}
-    said = {"role": "user", "content": [{"type": "text", "text": "what is it?"}, picture]}
-    ask(server, messages=[said, {"role": "assistant", "content": "a dot"}, said])
+    message = {"role": "user", "content": [{"type": "text", "text": "what is it?"}, picture]}
+    ask(server, messages=[message, {"role": "assistant", "content": "a dot"}, message])
     (event,) = server.ingress.events
     assert event.text == "what is it?"
     assert event.message_type is MessageType.PHOTO
-    assert [one.name for one in event.attachments] == ["picture-1.png"]
+    assert [attachment.name for attachment in event.attachments] == ["picture-1.png"]
     assert server.ingress.saved[0].startswith(b"\x89PNG")
-    assert event.options["history"][0] == said
+    assert event.options["history"][0] == message
 
 
 def test_a_failed_turn_is_an_error_that_the_client_does_not_repeat(server: Server) -> None:
@@ -260,23 +262,23 @@ def test_a_fault_of_ours_is_one_answer_and_the_server_goes_on(server: Server) ->
 # -- streams -------------------------------------------------------------------------------------
 
 
-def told(stream: Any) -> str:
-    return "".join(one.choices[0].delta.content or "" for one in stream if one.choices)
+def text_of(stream: Any) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
 
 
 def test_a_stream_tells_the_reply_as_it_is_written_and_ends(server: Server) -> None:
     server.ingress.script = lambda _: says("One, ", "two, ", "three.")
     chunks = list(ask(server, stream=True))
-    texts = [one.choices[0].delta.content for one in chunks]
+    texts = [chunk.choices[0].delta.content for chunk in chunks]
     assert texts == ["", "One, ", "two, ", "three.", None]
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert [one.choices[0].finish_reason for one in chunks[-2:]] == [None, "stop"]
-    assert len({one.id for one in chunks}) == 1
+    assert [chunk.choices[0].finish_reason for chunk in chunks[-2:]] == [None, "stop"]
+    assert len({chunk.id for chunk in chunks}) == 1
 
 
 def test_a_stream_tells_what_it_cost_when_it_is_asked_to(server: Server) -> None:
     chunks = list(ask(server, stream=True, stream_options={"include_usage": True}))
-    assert all(one.usage is None for one in chunks[:-1])
+    assert all(chunk.usage is None for chunk in chunks[:-1])
     assert chunks[-1].choices == []
     assert chunks[-1].usage.total_tokens == 120
 
@@ -290,9 +292,9 @@ def test_a_stream_ends_with_done_and_is_not_kept_by_proxies(server: Server) -> N
 
 def test_what_the_model_thinks_is_told_apart_from_what_it_says(server: Server) -> None:
     server.ingress.script = lambda _: Script([ReasoningDelta("Hm."), TextDelta("Yes.")], "Yes.")
-    deltas = [one.choices[0].delta for one in ask(server, stream=True)]
-    assert [getattr(one, "reasoning_content", None) for one in deltas][1] == "Hm."
-    assert "".join(one.content or "" for one in deltas) == "Yes."
+    deltas = [chunk.choices[0].delta for chunk in ask(server, stream=True)]
+    assert [getattr(delta, "reasoning_content", None) for delta in deltas][1] == "Hm."
+    assert "".join(delta.content or "" for delta in deltas) == "Yes."
 
 
 def test_the_steps_of_a_turn_are_paragraphs(server: Server) -> None:
@@ -305,41 +307,41 @@ def test_the_steps_of_a_turn_are_paragraphs(server: Server) -> None:
         StepStored(2, "It says 7.", 0),
     ]
     server.ingress.script = lambda _: Script(steps, "It says 7.")
-    assert told(ask(server, stream=True)) == "I look.\n\nIt says 7."
+    assert text_of(ask(server, stream=True)) == "I look.\n\nIt says 7."
 
 
 @pytest.mark.parametrize("again", [Retrying("cut", 0.1, 1), FellBack("other", "cut")])
 def test_what_became_void_is_marked_and_told_again(server: Server, again: Any) -> None:
     events = [TextDelta("The ans"), again, TextDelta("The answer.")]
     server.ingress.script = lambda _: Script(events, "The answer.")
-    text = told(ask(server, stream=True))
+    text = text_of(ask(server, stream=True))
     assert text.startswith("The ans\n\n[")
     assert text.endswith("]\n\nThe answer.")
 
 
 def test_what_was_not_streamed_of_the_stored_reply_is_told_at_the_end(server: Server) -> None:
     server.ingress.script = lambda _: Script([TextDelta("The ans")], "The answer.")
-    assert told(ask(server, stream=True)) == "The answer."
+    assert text_of(ask(server, stream=True)) == "The answer."
     server.ingress.script = lambda _: Script([], "All of it.")
-    assert told(ask(server, stream=True)) == "All of it."
+    assert text_of(ask(server, stream=True)) == "All of it."
     server.ingress.script = lambda _: Script([TextDelta("secret 123")], "secret [hidden]")
-    assert told(ask(server, stream=True)) == "secret 123\n\nsecret [hidden]"
+    assert text_of(ask(server, stream=True)) == "secret 123\n\nsecret [hidden]"
 
 
 def test_a_question_to_the_person_is_told_in_the_stream_and_how_it_is_answered(
     server: Server,
 ) -> None:
-    asked = QuestionAsked(
+    event = QuestionAsked(
         "q1", "approval", "shell", "Deletes build", "rm -r build", ["once", "deny"]
     )
-    server.ingress.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
-    assert told(ask(server, stream=True)) == (
+    server.ingress.script = lambda _: Script([event, TextDelta("Done.")], "Done.")
+    assert text_of(ask(server, stream=True)) == (
         "🔐 Allow this command? Deletes build\n```\nrm -r build\n```\n"
         "Answer /approve or /deny.\n\nDone."
     )
-    asked = QuestionAsked("q2", "clarify", "clarify", "Which one?", "", ["red", "blue"])
-    server.ingress.script = lambda _: Script([asked, TextDelta("Done.")], "Done.")
-    assert told(ask(server, stream=True)) == (
+    event = QuestionAsked("q2", "clarify", "clarify", "Which one?", "", ["red", "blue"])
+    server.ingress.script = lambda _: Script([event, TextDelta("Done.")], "Done.")
+    assert text_of(ask(server, stream=True)) == (
         "❓ Which one?\n1. red\n2. blue\nAnswer with a number or in your own words.\n\nDone."
     )
 
@@ -378,7 +380,7 @@ def test_a_repeat_with_the_same_key_gets_the_first_answer(server: Server) -> Non
     assert first.id == second.id
     assert second.choices[0].message.content == "You said: buy"
     assert len(server.ingress.turns) == 1
-    assert told(ask(server, "buy", extra_headers=key, stream=True)) == "You said: buy"
+    assert text_of(ask(server, "buy", extra_headers=key, stream=True)) == "You said: buy"
     ask(server, "buy", extra_headers={"Idempotency-Key": "order-2"})
     assert len(server.ingress.turns) == 2
 
@@ -387,10 +389,10 @@ def test_a_repeat_while_the_first_still_runs_waits_and_is_told_all_of_it(server:
     server.ingress.script = lambda _: replace(says("all ", "of it"), hold=True)
     key = {"Idempotency-Key": "order-1"}
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(lambda: told(ask(server, stream=True, extra_headers=key)))
+        first = pool.submit(lambda: text_of(ask(server, stream=True, extra_headers=key)))
         assert server.ingress.watched.wait(TIMEOUT_S)
         server.ingress.watched.clear()
-        second = pool.submit(lambda: told(ask(server, stream=True, extra_headers=key)))
+        second = pool.submit(lambda: text_of(ask(server, stream=True, extra_headers=key)))
         assert server.ingress.watched.wait(TIMEOUT_S)
         server.loop.call(server.ingress.turns[f"{0:032x}"].ended.set)
         assert first.result(TIMEOUT_S) == second.result(TIMEOUT_S) == "all of it"
@@ -444,10 +446,10 @@ def test_who_waits_when_the_gateway_stops_is_told_how_to_come_back(
     with serving(tmp_path, ingress) as server, ThreadPoolExecutor(1) as pool:
         body = {"messages": user("hi"), "stream": stream}
         headers = {"Idempotency-Key": key} if key else {}
-        asking = pool.submit(lambda: server.post(json=body, headers=headers))
+        request = pool.submit(lambda: server.post(json=body, headers=headers))
         assert ingress.watched.wait(TIMEOUT_S)
         server.loop.run(server.adapter.disconnect())
-        answer = asking.result(TIMEOUT_S)
+        answer = request.result(TIMEOUT_S)
     assert ("repeat the request with the same Idempotency-Key" in answer.text) == bool(key)
     assert ("would be another turn" in answer.text) != bool(key)
     assert not ingress.stopped.is_set()
@@ -477,10 +479,10 @@ def test_who_waits_for_a_command_when_the_gateway_stops_is_told_so(
     with serving(tmp_path, ingress) as server, ThreadPoolExecutor(1) as pool:
         body = {"messages": user("/compress"), "stream": stream}
         headers = {"Idempotency-Key": key} if key else {}
-        asking = pool.submit(lambda: server.post(json=body, headers=headers))
+        request = pool.submit(lambda: server.post(json=body, headers=headers))
         assert ingress.watched.wait(TIMEOUT_S)
         server.loop.run(server.adapter.disconnect())
-        answer = asking.result(TIMEOUT_S)
+        answer = request.result(TIMEOUT_S)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "restarting")
     assert answer.headers.get("retry-after") == ("5" if key else None)
     assert answer.headers.get("x-should-retry") == (None if key else "false")
@@ -503,12 +505,12 @@ def test_without_a_token_one_is_made_and_kept_for_its_owner_alone(tmp_path: Path
     with serving(tmp_path, token="") as server:
         file = tmp_path / "token"
         assert file.stat().st_mode & 0o777 == 0o600
-        made = file.read_text().strip()
-        assert server.client(api_key=made).models.list().data
+        token = file.read_text().strip()
+        assert server.client(api_key=token).models.list().data
         with pytest.raises(openai.AuthenticationError):
             server.client().models.list()
     with serving(tmp_path, token="") as again:
-        assert again.client(api_key=made).models.list().data
+        assert again.client(api_key=token).models.list().data
 
 
 @pytest.mark.parametrize("token", ["short", "with a\nline break in it", "schlüssel-schlüssel"])
@@ -543,16 +545,16 @@ def test_sixteen_clients_are_served_at_once_and_none_is_refused(server: Server) 
 
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(work, range(16)))
-    wanted = [[f"You said: {number}.{each}" for each in range(5)] for number in range(16)]
-    assert answers == wanted
+    expected = [[f"You said: {number}.{each}" for each in range(5)] for number in range(16)]
+    assert answers == expected
 
 
 def test_many_that_wait_do_not_keep_others_waiting(server: Server) -> None:
     server.ingress.script = lambda event: replace(says(event.text), hold=event.text == "slow")
     with ThreadPoolExecutor(24) as pool:
-        slow = [pool.submit(lambda: told(ask(server, "slow", stream=True))) for _ in range(24)]
+        slow = [pool.submit(lambda: text_of(ask(server, "slow", stream=True))) for _ in range(24)]
         assert all(server.ingress.accepted.acquire(timeout=TIMEOUT_S) for _ in slow)
-        assert told(ask(server, "quick", stream=True)) == "quick"
+        assert text_of(ask(server, "quick", stream=True)) == "quick"
         for turn in server.ingress.turns.values():
             server.loop.call(turn.ended.set)
-        assert {one.result(TIMEOUT_S) for one in slow} == {"slow"}
+        assert {future.result(TIMEOUT_S) for future in slow} == {"slow"}

@@ -13,7 +13,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger import titles
 from tests.gateway.harness import TIMEOUT_S, World
-from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, said
+from tests.gateway.platforms.test_api_server_gateway import TABLE, Gateway, model_messages
 from tests.support.clients import openai
 from tests.support.faults import eventually
 
@@ -23,8 +23,8 @@ SESSION = "X-Hermes-Session-Id"
 @pytest.fixture
 def gateway(world: World) -> Iterator[Gateway]:
     world.configure(more=TABLE)
-    with Gateway(world) as made:
-        yield made
+    with Gateway(world) as running_gateway:
+        yield running_gateway
 
 
 class Answer(NamedTuple):
@@ -58,10 +58,10 @@ def test_a_command_is_about_the_session_that_its_request_names(gateway: Gateway)
     assert "Tea" in ask(gateway, "/title Tea", session_id).text
     assert gateway.store.read(titles.title_of, session_id) == "Tea"
     assert ask(gateway, "/retry", session_id).session_id == session_id
-    assert said(gateway) == ["one"]
+    assert model_messages(gateway) == ["one"]
     assert ask(gateway, "/queue three", session_id).session_id == session_id
     assert ask(gateway, "/steer four", session_id).session_id == session_id
-    assert [one for one in said(gateway) if not one.startswith("You said")] == [
+    assert [text for text in model_messages(gateway) if not text.startswith("You said")] == [
         "one",
         "three",
         "four",
@@ -77,7 +77,7 @@ def test_a_command_is_about_the_conversation_of_the_response_that_it_follows(
     assert "'two'" in undone.output_text
     for follows in (undone.id, second.id):  # what was taken back is still a way into it
         respond(gateway, "three", follows)
-        assert "one" in said(gateway) and "two" not in said(gateway)
+        assert "one" in model_messages(gateway) and "two" not in model_messages(gateway)
 
 
 @pytest.mark.parametrize("text", ["/status", "/title Mine", "/new", "/queue words", "words"])
@@ -98,7 +98,7 @@ def test_a_session_of_somebody_else_is_not_found_by_words_or_commands(
     (theirs,) = gateway.store.list_sessions_rich()
     with pytest.raises(openai.NotFoundError):
         ask(gateway, text, theirs["id"])
-    assert [one["title"] for one in gateway.store.list_sessions_rich()] == [theirs["title"]]
+    assert [row["title"] for row in gateway.store.list_sessions_rich()] == [theirs["title"]]
     assert len(gateway.store.read(message_ledger.of_session, theirs["id"])) == 2
 
 
@@ -111,9 +111,9 @@ def test_what_a_command_opens_is_the_session_of_its_answer_and_the_named_one_sta
     assert opened.session_id and opened.session_id != session_id
     assert opened.session_id in opened.text
     ask(gateway, "there", opened.session_id)
-    assert ("one" in said(gateway)) == command.startswith("/branch")
+    assert ("one" in model_messages(gateway)) == command.startswith("/branch")
     assert ask(gateway, "here", session_id).session_id == session_id
-    assert "one" in said(gateway) and "there" not in said(gateway)
+    assert "one" in model_messages(gateway) and "there" not in model_messages(gateway)
 
 
 def test_a_model_that_is_chosen_in_a_session_answers_in_it_and_in_its_branch(
@@ -150,7 +150,7 @@ def test_the_answer_to_a_command_can_be_followed(gateway: Gateway, command: str)
     first = respond(gateway, "one")
     after = respond(gateway, command, first.id)
     respond(gateway, "two", after.id)
-    assert said(gateway)[0] == "one" and said(gateway)[-1] == "two"
+    assert model_messages(gateway)[0] == "one" and model_messages(gateway)[-1] == "two"
 
 
 def test_the_answer_to_a_command_that_opens_another_conversation_leads_to_it(
@@ -160,9 +160,9 @@ def test_the_answer_to_a_command_that_opens_another_conversation_leads_to_it(
     respond(gateway, "one", extra_headers=named)
     new = respond(gateway, "/new", extra_headers=named)
     respond(gateway, "two", new.id)
-    assert said(gateway) == ["two"]
+    assert model_messages(gateway) == ["two"]
     respond(gateway, "three", extra_headers=named)
-    assert said(gateway)[0] == "two" and said(gateway)[-1] == "three"
+    assert model_messages(gateway)[0] == "two" and model_messages(gateway)[-1] == "three"
 
 
 def test_the_answers_to_two_commands_have_two_names_and_a_repeat_has_the_same(
@@ -178,7 +178,7 @@ def test_the_answers_to_two_commands_have_two_names_and_a_repeat_has_the_same(
 
 def test_the_answer_to_a_first_command_can_be_followed(gateway: Gateway) -> None:
     respond(gateway, "two", respond(gateway, "/help").id)
-    assert said(gateway) == ["two"]
+    assert model_messages(gateway) == ["two"]
 
 
 @pytest.mark.parametrize(
@@ -217,30 +217,32 @@ def test_a_conversation_that_is_opened_without_a_name_does_not_end_by_silence(
 
 
 @pytest.mark.parametrize(
-    ("command", "heard"),
+    ("command", "expected"),
     [("/retry", ["one", "two", "three"]), ("/queue five", ["one", "two", "three", "four", "five"])],
 )
 def test_a_command_is_about_the_history_that_its_request_brings(
-    gateway: Gateway, command: str, heard: list[str]
+    gateway: Gateway, command: str, expected: list[str]
 ) -> None:
     turns = [("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four")]
     messages: Any = [{"role": role, "content": text} for role, text in (*turns, ("user", command))]
     gateway.client.chat.completions.create(model="hermes", messages=messages)
-    assert said(gateway) == heard
+    assert model_messages(gateway) == expected
 
 
 def test_the_answer_to_a_question_leads_to_the_conversation_that_asked(gateway: Gateway) -> None:
     gateway.world.play(call("clarify", question="Which one?"))
     notes: Any = {"conversation": "notes", "extra_headers": {"Idempotency-Key": "k-1"}}
-    heard, answers = "", list[Any]()
+    text, answers = "", list[Any]()
     for event in respond(gateway, "choose", conversation="notes", stream=True):
-        heard += getattr(event, "delta", "")
-        if heard.endswith("Which one?") and not answers:
+        text += getattr(event, "delta", "")
+        if text.endswith("Which one?") and not answers:
             answers = [respond(gateway, "the blue one", **notes) for _ in range(2)]
     assert answers[0].id == answers[1].id
     respond(gateway, "and now?", answers[1].id)
     (notes,) = gateway.store.list_sessions_rich()
-    words = [one["content"] for one in gateway.store.read(message_ledger.of_session, notes["id"])]
+    words = [
+        message["content"] for message in gateway.store.read(message_ledger.of_session, notes["id"])
+    ]
     assert words[0] == "choose" and "and now?" in words
 
 
@@ -367,8 +369,8 @@ def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
     gateway: Gateway,
 ) -> None:
     quiet = Quiet()
-    asking = replace(call("terminal", command="true"), quiet=quiet)
-    gateway.world.play(asking, say("so be it"))
+    step = replace(call("terminal", command="true"), quiet=quiet)
+    gateway.world.play(step, say("so be it"))
     stream = respond(gateway, "one", stream=True)
     running = next(iter(stream)).response
     assert quiet.started.wait(TIMEOUT_S)
@@ -376,7 +378,8 @@ def test_a_response_that_is_being_given_can_be_followed_by_what_is_said_to_it(
         second = pool.submit(respond, gateway, "/steer two", running.id)
         agents = gateway.services.turns.running_agents()
         eventually(
-            lambda: any(one._runner._steers for one in list(agents.values())), "what is to be said"
+            lambda: any(agent._runner._steers for agent in list(agents.values())),
+            "what is to be said",
         )
         quiet.release()
         assert [event.type for event in stream][-1] == "response.completed"

@@ -61,8 +61,8 @@ class Gateway(Inside):
 @pytest.fixture
 def gateway(world: World) -> Iterator[Gateway]:
     world.configure(more=TABLE)
-    with Gateway(world) as made:
-        yield made
+    with Gateway(world) as running_gateway:
+        yield running_gateway
 
 
 @pytest.mark.parametrize("offered", [["scripted", "another"], ["another"]])
@@ -70,7 +70,7 @@ def test_the_model_of_the_settings_can_be_asked_for_by_its_name(
     gateway: Gateway, world: World, offered: list[str]
 ) -> None:
     world.model.models = {name: {} for name in offered}
-    names = [one.id for one in gateway.client.models.list()]
+    names = [model.id for model in gateway.client.models.list()]
     assert names[:2] == ["hermes", "scripted"]
     assert all(name.strip("/") == name for name in names)
     answer = gateway.client.chat.completions.create(
@@ -86,8 +86,8 @@ def test_a_request_that_a_plugin_drops_is_told_so(gateway: Gateway) -> None:
             gateway.ask("hello", extra_headers=keyed("k-1"))
 
 
-def told(stream: Any) -> str:
-    return "".join(one.choices[0].delta.content or "" for one in stream if one.choices)
+def text_of(stream: Any) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
 
 
 def test_a_message_is_answered_by_the_agent_and_kept(gateway: Gateway) -> None:
@@ -100,36 +100,36 @@ def test_a_message_is_answered_by_the_agent_and_kept(gateway: Gateway) -> None:
     assert answer.usage is not None and answer.usage.prompt_tokens > 0
     session_id = raw.headers["x-hermes-session-id"]
     messages = gateway.store.read(message_ledger.of_session, session_id)
-    assert [one["content"] for one in messages] == ["Hello", "Good morning."]
+    assert [message["content"] for message in messages] == ["Hello", "Good morning."]
 
 
 def test_a_stream_misses_nothing_however_fast_the_model_is(gateway: Gateway) -> None:
     text = " ".join(f"word{number}" for number in range(40))
     for _ in range(10):
         gateway.world.play(say(text))
-        assert told(gateway.ask("Go on", stream=True)) == text
+        assert text_of(gateway.ask("Go on", stream=True)) == text
 
 
 def test_steps_with_tools_are_told_in_the_stream(gateway: Gateway) -> None:
     gateway.world.play(call("todo", items=[]), say("Nothing to do."))
-    assert told(gateway.ask("What is to do?", stream=True)).endswith("Nothing to do.")
+    assert text_of(gateway.ask("What is to do?", stream=True)).endswith("Nothing to do.")
 
 
 def test_a_conversation_goes_on_by_its_name_and_by_its_response(gateway: Gateway) -> None:
     gateway.world.play(say("one"), say("two"), say("three"), say("four"))
     for text in ("a", "b"):
         gateway.ask(text, extra_headers={"X-Hermes-Conversation": "notes"})
-    assert said(gateway)[-3:] == ["a", "one", "b"]
+    assert model_messages(gateway)[-3:] == ["a", "one", "b"]
     first = gateway.client.responses.create(model="hermes", input="c")
-    assert said(gateway)[-1:] == ["c"]
+    assert model_messages(gateway)[-1:] == ["c"]
     gateway.client.responses.create(model="hermes", input="d", previous_response_id=first.id)
-    assert said(gateway)[-3:] == ["c", "three", "d"]
+    assert model_messages(gateway)[-3:] == ["c", "three", "d"]
 
 
-def said(gateway: Gateway) -> list[str]:
+def model_messages(gateway: Gateway) -> list[str]:
     """The conversation that the model was asked about last."""
     messages = gateway.world.model.requests[-1].json["messages"]
-    return [_text(one["content"]) for one in messages if one["role"] != "system"]
+    return [_text(message["content"]) for message in messages if message["role"] != "system"]
 
 
 def _text(content: Any) -> str:
@@ -153,7 +153,7 @@ def test_the_history_that_a_request_brings_is_what_the_model_is_shown(gateway: G
             {"role": "user", "content": "three"},
         ],
     )
-    assert said(gateway) == ["one", "two", "three"]
+    assert model_messages(gateway) == ["one", "two", "three"]
 
 
 def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> None:
@@ -164,8 +164,8 @@ def test_a_repeat_gets_the_first_answer_also_after_a_restart(world: World) -> No
         assert gateway.ask("pay", extra_headers=key).choices[0].message.content == "once"
     with Gateway(world) as gateway:
         assert gateway.ask("pay", extra_headers=key).choices[0].message.content == "once"
-        assert told(gateway.ask("pay", extra_headers=key, stream=True)) == "once"
-    assert len([one for one in world.model.requests if one.method == "POST"]) == 1
+        assert text_of(gateway.ask("pay", extra_headers=key, stream=True)) == "once"
+    assert len([request for request in world.model.requests if request.method == "POST"]) == 1
 
 
 def test_a_repeat_gets_the_first_answer_also_when_its_model_is_gone(world: World) -> None:
@@ -204,15 +204,17 @@ def test_a_repeat_is_told_that_its_answer_was_deleted(gateway: Gateway, stream: 
     assert len(gateway.world.model.model_requests) == 1
 
 
-@pytest.mark.parametrize("said", ["pay", "/title Invoices"])
-def test_a_key_counts_in_all_conversations(gateway: Gateway, said: str) -> None:
+@pytest.mark.parametrize("content", ["pay", "/title Invoices"])
+def test_a_key_counts_in_all_conversations(gateway: Gateway, content: str) -> None:
     answers = [
-        gateway.ask(said, extra_headers={"Idempotency-Key": "k-1", "X-Hermes-Conversation": name})
+        gateway.ask(
+            content, extra_headers={"Idempotency-Key": "k-1", "X-Hermes-Conversation": name}
+        )
         for name in ("bills", "letters")
     ]
     assert answers[0].choices[0].message.content == answers[1].choices[0].message.content
-    asked = [one for one in gateway.world.model.requests if one.method == "POST"]
-    assert len(asked) == (said == "pay")
+    requests = [request for request in gateway.world.model.requests if request.method == "POST"]
+    assert len(requests) == (content == "pay")
     assert len(gateway.store.list_sessions_rich()) == 1
 
 
@@ -279,14 +281,14 @@ def test_a_command_that_is_repeated_says_what_it_said_also_after_a_restart(world
         assert "Tea" in first
         gateway.ask("/title Coffee", extra_headers=keyed("k-2"))
         assert text(gateway.ask("/title Tea", extra_headers=keyed("k-1"))) == first
-        assert told(gateway.ask("/title Tea", extra_headers=keyed("k-1"), stream=True)) == first
+        assert text_of(gateway.ask("/title Tea", extra_headers=keyed("k-1"), stream=True)) == first
     with Gateway(world) as gateway:
         response = gateway.client.responses.create(
             model="hermes", input="/title Tea", extra_headers=keyed("k-1")
         )
         assert response.output_text == first
         assert gateway.store.read(outbox.failed) == []
-        assert [one["title"] for one in gateway.store.list_sessions_rich()] == ["Coffee"]
+        assert [row["title"] for row in gateway.store.list_sessions_rich()] == ["Coffee"]
 
 
 def test_a_command_that_has_something_answered_is_answered_so_and_again(gateway: Gateway) -> None:
@@ -294,15 +296,15 @@ def test_a_command_that_has_something_answered_is_answered_so_and_again(gateway:
     gateway.ask("hello", extra_headers=_NOTES)
     for _ in range(2):
         assert text(gateway.ask("/retry", extra_headers=keyed("k-1"))) == "two"
-    assert told(gateway.ask("/queue and now?", extra_headers=_NOTES, stream=True)).startswith(
+    assert text_of(gateway.ask("/queue and now?", extra_headers=_NOTES, stream=True)).startswith(
         "You said: and now?"
     )
 
 
 def test_work_beside_is_refused_where_its_result_would_reach_nobody(gateway: Gateway) -> None:
-    said = [text(gateway.ask("/background count", extra_headers=keyed("k-1"))) for _ in range(2)]
-    assert said[0] == said[1]
-    assert "needs a chat to deliver" in said[0]
+    texts = [text(gateway.ask("/background count", extra_headers=keyed("k-1"))) for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert "needs a chat to deliver" in texts[0]
     assert gateway.world.model.model_requests == []
     assert gateway.store.read(turns.all_open) == []
 
@@ -311,7 +313,7 @@ def test_what_is_to_steer_a_turn_is_answered_when_none_runs(gateway: Gateway) ->
     assert text(gateway.ask("/steer and now?", extra_headers=_NOTES)).startswith(
         "You said: and now?"
     )
-    assert told(gateway.ask("/steer and then?", extra_headers=_NOTES, stream=True)).startswith(
+    assert text_of(gateway.ask("/steer and then?", extra_headers=_NOTES, stream=True)).startswith(
         "You said: and then?"
     )
 
@@ -340,18 +342,18 @@ def test_requests_by_name_and_by_id_are_answered_in_the_order_in_which_they_came
     quiet = Quiet()
     gateway.world.play(silence(quiet, then="the first"))
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(gateway.ask, "one", extra_headers=_NOTES)]
+        futures = [pool.submit(gateway.ask, "one", extra_headers=_NOTES)]
         assert quiet.started.wait(TIMEOUT_S)
         for number, (words, where) in enumerate(
             [("two", by_id), ("three", _NOTES), ("four", by_id)], 1
         ):
-            asked.append(pool.submit(gateway.ask, words, extra_headers=where))
+            futures.append(pool.submit(gateway.ask, words, extra_headers=where))
             eventually(lambda number=number: gateway.services.queued_count() == number)
         quiet.release()
-        assert text(asked[0].result(TIMEOUT_S)) == "the first"
-        for one in asked[1:]:
-            one.result(TIMEOUT_S)
-    assert [one for one in said(gateway) if "\n" not in one] == [
+        assert text(futures[0].result(TIMEOUT_S)) == "the first"
+        for future in futures[1:]:
+            future.result(TIMEOUT_S)
+    assert [text for text in model_messages(gateway) if "\n" not in text] == [
         *("zero", "one", "the first", "two", "three", "four")
     ]
 
@@ -381,15 +383,15 @@ def test_a_picture_that_a_turn_cannot_be_told_is_answered_on_its_request(gateway
         assert (first.result(TIMEOUT_S), second.result(TIMEOUT_S)) == ("one", "two")
 
 
-@pytest.mark.parametrize("said", ["hello", "/queue hello", "/steer hello", "/retry"])
+@pytest.mark.parametrize("expected", ["hello", "/queue hello", "/steer hello", "/retry"])
 def test_a_model_that_is_asked_for_with_a_command_answers_what_it_says(
-    gateway: Gateway, said: str
+    gateway: Gateway, expected: str
 ) -> None:
     gateway.world.model.models = {"scripted": {}, "another": {}}
     for words in ("/model another", "one"):
         gateway.ask(words, extra_headers=_NOTES)
     assert gateway.world.model.model_requests[-1].json["model"] == "another"
-    messages: Any = [{"role": "user", "content": said}]
+    messages: Any = [{"role": "user", "content": expected}]
     gateway.client.chat.completions.create(
         model="scripted", messages=messages, extra_headers=_NOTES
     )
@@ -407,9 +409,9 @@ def test_a_command_that_is_still_being_done_is_a_conflict_that_clients_try_again
         _dawdling.started.clear()
         first = pool.submit(lambda: text(gateway.ask("/dawdle", extra_headers=keyed("k-1"))))
         assert _dawdling.started.wait(TIMEOUT_S)
-        for said, stream in product(("/dawdle", "other words"), (False, True)):
+        for content, stream in product(("/dawdle", "other words"), (False, True)):
             with pytest.raises(openai.ConflictError) as caught:
-                gateway.ask(said, extra_headers=keyed("k-1"), stream=stream)
+                gateway.ask(content, extra_headers=keyed("k-1"), stream=stream)
             assert caught.value.code == "still_running"
             assert caught.value.response.headers["retry-after"] == "1"
         _dawdling.over.set()
@@ -480,22 +482,22 @@ def test_what_a_named_stream_asks_is_answered_by_another_request(
     headers = {"X-Hermes-Conversation": "work"}
     world.play(call("clarify", question="Which one?"))
     stream = gateway.ask("choose", stream=True, extra_headers=headers)
-    heard = ""
-    for one in stream:
-        heard += one.choices[0].delta.content or ""
-        if heard.endswith("Which one?"):
+    text = ""
+    for chunk in stream:
+        text += chunk.choices[0].delta.content or ""
+        if text.endswith("Which one?"):
             gateway.ask("the blue one", extra_headers=headers)
-    assert "The tool says: the blue one" in heard
+    assert "The tool says: the blue one" in text
 
 
 def heard_until(stream: Any, ending: str) -> str:
     """What a stream tells until it has asked something."""
-    heard = ""
-    for one in stream:
-        heard += one.choices[0].delta.content or ""
-        if heard.endswith(ending):
+    text = ""
+    for chunk in stream:
+        text += chunk.choices[0].delta.content or ""
+        if text.endswith(ending):
             break
-    return heard
+    return text
 
 
 def test_who_comes_back_to_a_turn_that_waits_for_an_answer_is_asked_too(world: World) -> None:
@@ -510,14 +512,14 @@ def test_who_comes_back_to_a_turn_that_waits_for_an_answer_is_asked_too(world: W
         stream = gateway.ask("choose", stream=True, extra_headers=keyed("k-1"))
         assert heard_until(stream, "Which one?") == "❓ Which one?"
         gateway.ask("the blue one", extra_headers=_NOTES)
-        assert told(stream).endswith("The tool says: the blue one")
+        assert text_of(stream).endswith("The tool says: the blue one")
 
 
 def test_an_unnamed_stream_is_not_asked_what_it_could_not_answer(
     gateway: Gateway, world: World
 ) -> None:
     world.play(call("clarify", question="Which one?"), say("I took the red one."))
-    assert told(gateway.ask("choose", stream=True)) == "I took the red one."
+    assert text_of(gateway.ask("choose", stream=True)) == "I took the red one."
 
 
 @pytest.mark.parametrize("has_route", [True, False])

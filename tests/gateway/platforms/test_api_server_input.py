@@ -19,8 +19,8 @@ from tests.support.examples import examples
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path) as made:
-        yield made
+    with serving(tmp_path) as running_server:
+        yield running_server
 
 
 def picture(url: str) -> dict[str, Any]:
@@ -88,10 +88,10 @@ def test_a_bad_body_is_refused_with_the_place_and_the_reason(
 ) -> None:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = server.post(content=raw)
-    said = answer.json()["error"]
+    error = answer.json()["error"]
     assert answer.status_code == 400
-    assert (said["code"], said["param"], said["type"]) == (code, param, "invalid_request_error")
-    assert said["message"]
+    assert (error["code"], error["param"], error["type"]) == (code, param, "invalid_request_error")
+    assert error["message"]
     assert server.ingress.events == []
 
 
@@ -251,11 +251,13 @@ def test_what_is_not_there_is_an_error_in_the_same_shape(
 
 
 @pytest.mark.parametrize(
-    "given", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"]
+    "authorization", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"]
 )
-def test_nobody_is_let_in_without_the_token(server: Server, given: str) -> None:
+def test_nobody_is_let_in_without_the_token(server: Server, authorization: str) -> None:
     for path in ("chat/completions", "responses", "models"):
-        answer = server.post(path, json={"messages": user("hi")}, headers={"Authorization": given})
+        answer = server.post(
+            path, json={"messages": user("hi")}, headers={"Authorization": authorization}
+        )
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
         assert TOKEN not in answer.text
     with pytest.raises(openai.AuthenticationError):
@@ -331,8 +333,8 @@ def test_a_page_that_is_known_can_read_every_answer(tmp_path: Path) -> None:
     assert [answer.status_code for answer in answers] == [200, 400, 401, 404]
     for answer in answers:
         assert answer.headers.get("access-control-allow-origin") == "https://chat.example"
-        shown = answer.headers["access-control-expose-headers"]
-        assert {"X-Should-Retry", "Retry-After"} < set(shown.split(", "))
+        exposed = answer.headers["access-control-expose-headers"]
+        assert {"X-Should-Retry", "Retry-After"} < set(exposed.split(", "))
 
 
 def test_a_browser_may_ask_beforehand_for_a_page_that_is_known(tmp_path: Path) -> None:

@@ -33,15 +33,15 @@ LOOKS = Script(
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path) as made:
-        yield made
+    with serving(tmp_path) as running_server:
+        yield running_server
 
 
 @pytest.fixture
 def gateway(world: World) -> Iterator[Gateway]:
     world.configure(more=TABLE)
-    with Gateway(world) as made:
-        yield made
+    with Gateway(world) as running_gateway:
+        yield running_gateway
 
 
 def respond(server: Server | Gateway, **options: Any) -> Any:
@@ -88,14 +88,14 @@ ITEMS = [
     {"role": "assistant", "content": "It is 42."},
     {"role": "user", "content": "two"},
 ]
-KEPT = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "It is 42."}]
+STORED = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "It is 42."}]
 
 
 def test_tool_messages_are_ignored_where_the_tools_of_clients_are(tmp_path: Path) -> None:
     with serving(tmp_path, client_tools="ignore") as server:
         ask(server, messages=HISTORY)
         respond(server, input=ITEMS)
-        assert [event.options["history"] for event in server.ingress.events] == [KEPT, KEPT]
+        assert [event.options["history"] for event in server.ingress.events] == [STORED, STORED]
 
 
 def test_tool_messages_are_refused_where_the_tools_of_clients_are(server: Server) -> None:
@@ -148,10 +148,10 @@ def test_a_streamed_response_has_the_tool_calls_of_its_turn(server: Server) -> N
         "mcp_call.completed",
     ]
     for index, item in enumerate(output):
-        of_item = [one for one in events if getattr(one, "output_index", None) == index]
+        of_item = [part for part in events if getattr(part, "output_index", None) == index]
         assert of_item[0].type == "response.output_item.added"
         assert of_item[-1].type == "response.output_item.done"
-        assert {getattr(one, "item_id", item.id) for one in of_item} == {item.id}
+        assert {getattr(part, "item_id", item.id) for part in of_item} == {item.id}
 
 
 def test_a_repeated_stream_has_the_stored_tool_calls(server: Server) -> None:
@@ -194,11 +194,15 @@ def test_the_tool_calls_of_the_agent_are_in_its_responses(gateway: Gateway) -> N
 
 
 def test_a_stored_response_is_the_one_that_was_given(gateway: Gateway) -> None:
-    given = respond(gateway, instructions="Be brief.")
-    found = gateway.client.responses.retrieve(given.id)
+    response = respond(gateway, instructions="Be brief.")
+    found = gateway.client.responses.retrieve(response.id)
     assert found.status == "completed"
-    assert found.output_text == given.output_text != ""
-    assert (found.model, found.usage, found.instructions) == (given.model, given.usage, "Be brief.")
+    assert found.output_text == response.output_text != ""
+    assert (found.model, found.usage, found.instructions) == (
+        response.model,
+        response.usage,
+        "Be brief.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,8 +223,8 @@ def test_a_response_that_is_written_is_in_progress(server: Server) -> None:
     server.ingress.script = lambda _: replace(says("x"), hold=True)
     with server.client().responses.create(model="hermes", input="x", stream=True) as stream:
         event: Any = next(iter(stream))
-        given = event.response
-        assert server.client().responses.retrieve(given.id).status == "in_progress"
+        response = event.response
+        assert server.client().responses.retrieve(response.id).status == "in_progress"
 
 
 @pytest.mark.parametrize("name", ["resp_0", "x", "resp_session_.0123456789abcdef", "resp_%00"])
@@ -233,34 +237,34 @@ def test_a_response_that_does_not_exist_is_not_found(server: Server, name: str) 
 def test_a_response_of_somebody_else_is_not_found(world: World) -> None:
     world.configure(more=TABLE)
     with Gateway(world) as gateway:
-        given = respond(gateway)
-        assert gateway.client.responses.retrieve(given.id).output_text
+        response = respond(gateway)
+        assert gateway.client.responses.retrieve(response.id).output_text
     world.configure(more=TABLE + 'user = "kim"\n[gateway.allow]\napi_server = ["kim"]\n')
     with Gateway(world) as gateway:
         assert respond(gateway).output_text
         with pytest.raises(openai.NotFoundError):
-            gateway.client.responses.retrieve(given.id)
+            gateway.client.responses.retrieve(response.id)
         with pytest.raises(openai.NotFoundError):
-            gateway.client.responses.delete(given.id)
+            gateway.client.responses.delete(response.id)
 
 
 def test_a_deleted_response_is_gone_with_its_conversation(gateway: Gateway) -> None:
-    given = respond(gateway)
-    gateway.client.responses.delete(given.id)
+    response = respond(gateway)
+    gateway.client.responses.delete(response.id)
     with pytest.raises(openai.NotFoundError):
-        gateway.client.responses.retrieve(given.id)
+        gateway.client.responses.retrieve(response.id)
     with pytest.raises(openai.NotFoundError):
-        respond(gateway, previous_response_id=given.id)
+        respond(gateway, previous_response_id=response.id)
     assert gateway.store.list_sessions_rich() == []
 
 
 def test_a_response_in_a_longer_conversation_is_not_deleted(gateway: Gateway) -> None:
     first = respond(gateway)
     second = respond(gateway, previous_response_id=first.id)
-    for one in (first, second):
+    for response in (first, second):
         with pytest.raises(openai.ConflictError, match="hermes sessions delete"):
-            gateway.client.responses.delete(one.id)
-        assert gateway.client.responses.retrieve(one.id).output_text == one.output_text
+            gateway.client.responses.delete(response.id)
+        assert gateway.client.responses.retrieve(response.id).output_text == response.output_text
 
 
 # -- what the API says about itself --------------------------------------------------------------
@@ -301,5 +305,5 @@ def references(node: Any) -> Iterator[str]:
         for key, value in node.items():
             yield from [value] if key == "$ref" else references(value)
     elif isinstance(node, list):
-        for one in node:
-            yield from references(one)
+        for item in node:
+            yield from references(item)

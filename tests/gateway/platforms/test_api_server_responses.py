@@ -17,12 +17,12 @@ from tests.support.clients import openai
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path) as made:
-        yield made
+    with serving(tmp_path) as running_server:
+        yield running_server
 
 
-def ask(server: Server, said: Any = "hello", **options: Any) -> Any:
-    return server.client().responses.create(model="hermes", input=said, **options)
+def ask(server: Server, content: Any = "hello", **options: Any) -> Any:
+    return server.client().responses.create(model="hermes", input=content, **options)
 
 
 def test_a_response_has_the_reply_and_what_it_cost(server: Server) -> None:
@@ -93,7 +93,10 @@ def test_a_store_that_fails_does_not_make_a_response_unknown(server: Server) -> 
 def test_a_conversation_can_be_named_in_the_body(server: Server) -> None:
     ask(server, conversation="notes")
     ask(server, conversation={"id": "notes"})
-    assert [one.source.chat_id for one in server.ingress.events if one.source] == ["notes", "notes"]
+    assert [event.source.chat_id for event in server.ingress.events if event.source] == [
+        "notes",
+        "notes",
+    ]
     with pytest.raises(openai.BadRequestError, match="not both"):
         ask(server, conversation="notes", previous_response_id="resp_1")
 
@@ -179,8 +182,8 @@ def test_a_repeat_of_a_stream_is_told_at_once(server: Server) -> None:
     key = {"Idempotency-Key": "one"}
     for pieces in (["a", "b", "c"], ["abc"]):
         stream = ask(server, stream=True, extra_headers=key)
-        said = [one.delta for one in stream if one.type == "response.output_text.delta"]
-        assert said == pieces
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        assert deltas == pieces
     assert len(server.ingress.turns) == 1
 
 

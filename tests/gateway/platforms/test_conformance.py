@@ -161,7 +161,7 @@ class ForgetsFiles(LoopbackAdapter):
 class KeepsFilesItself(LoopbackAdapter):
     async def _hand_in(self, came: wire.Incoming) -> None:
         event = translate.event(came, self.platform)
-        event.attachments = [Attachment(Path(one.name), "?", one.name) for one in event.files]
+        event.attachments = [Attachment(Path(file.name), "?", file.name) for file in event.files]
         await self.ingress.accept(event)
 
 

@@ -122,8 +122,8 @@ def _text(mail: EmailMessage) -> str:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MailServer]:
-    with mail_server() as made:
-        yield made
+    with mail_server() as mail:
+        yield mail
 
 
 @pytest.mark.servers

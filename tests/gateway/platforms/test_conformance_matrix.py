@@ -90,8 +90,8 @@ class MatrixWorld(World):
 
     def typed(self) -> int:
         room = self._ask(self._ann, "GET", "/sync?timeout=0")["rooms"]["join"][self.chat]
-        typing = [one for one in room["ephemeral"]["events"] if one["type"] == "m.typing"]
-        return sum(self._bot.user_id in one["content"]["user_ids"] for one in typing)
+        typing = [event for event in room["ephemeral"]["events"] if event["type"] == "m.typing"]
+        return sum(self._bot.user_id in event["content"]["user_ids"] for event in typing)
 
     def files(self) -> list[bytes]:
         urls = [event["content"].get("url", "") for event in self._events()]
@@ -116,8 +116,8 @@ class MatrixWorld(World):
         return self._room()
 
     def _room(self, *invited: str) -> str:
-        wanted = {"preset": "private_chat", "invite": list(invited), "is_direct": True}
-        return str(self._ask(self._ann, "POST", "/createRoom", wanted)["room_id"])
+        options = {"preset": "private_chat", "invite": list(invited), "is_direct": True}
+        return str(self._ask(self._ann, "POST", "/createRoom", options)["room_id"])
 
     def _say(
         self, content: dict[str, Any], who: Account | None = None, kind: str = "m.room.message"
@@ -130,9 +130,9 @@ class MatrixWorld(World):
         path = f"/rooms/{quote(self.chat)}/messages?dir=f&limit=500"
         found = self._ask(self._ann, "GET", path)["chunk"]
         return [
-            one
-            for one in found
-            if one["sender"] == self._bot.user_id and one["type"] == "m.room.message"
+            event
+            for event in found
+            if event["sender"] == self._bot.user_id and event["type"] == "m.room.message"
         ]
 
     def _download(self, url: str) -> bytes:
@@ -146,8 +146,8 @@ class MatrixWorld(World):
     def _ask(
         self, who: Account, method: str, path: str, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        given = {} if body is None and method != "GET" else body
-        return self._synapse.ask(method, _CLIENT + path, given, who.access_token)
+        payload = {} if body is None and method != "GET" else body
+        return self._synapse.ask(method, _CLIENT + path, payload, who.access_token)
 
 
 @pytest.mark.servers

@@ -21,8 +21,8 @@ class TelegramWorld(World):
 
     def __init__(self, api: BotApi, **settings: Any) -> None:
         self.api = api
-        known: dict[str, Any] = {"token": api.token, "api_url": api.url, "poll_s": 5}
-        self._settings = known | settings
+        options: dict[str, Any] = {"token": api.token, "api_url": api.url, "poll_s": 5}
+        self._settings = options | settings
         self._is_cut = False
 
     def make(self) -> BasePlatformAdapter:
@@ -53,7 +53,7 @@ class TelegramWorld(World):
         world = self.api.world
         with world.changed:
             numbers = [world.write(text) for text in texts]
-            world.updates = [one for one in world.updates if "message" not in one]
+            world.updates = [update for update in world.updates if "message" not in update]
             for number in reversed(numbers):
                 world.tell("message", self._messages()[number])
 
@@ -73,7 +73,9 @@ class TelegramWorld(World):
         return self.api.world.actions.count((ANNA.id, "typing"))
 
     def files(self) -> list[bytes]:
-        return [one.file for one in self.api.world.shown() if one.is_bot and one.file]
+        return [
+            message.file for message in self.api.world.shown() if message.is_bot and message.file
+        ]
 
     def cut(self) -> None:
         self.api.go_offline()

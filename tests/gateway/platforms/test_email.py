@@ -62,10 +62,10 @@ def test_a_mail_is_answered_in_its_thread(server: MailServer, tmp_path: Path, na
 def test_who_takes_the_mailbox_over_goes_on_where_the_other_home_stopped(
     server: MailServer, tmp_path: Path, name: str
 ) -> None:
-    one, two = Bot(server, tmp_path / "one", name), Bot(server, tmp_path / "two", name)
-    for it in (one, two):
+    first, second = Bot(server, tmp_path / "one", name), Bot(server, tmp_path / "two", name)
+    for it in (first, second):
         it.lock = AccountLock("email", name)
-    for it, text in ((one, "first"), (two, "second"), (one, "third"), (two, "fourth")):
+    for it, text in ((first, "first"), (second, "second"), (first, "third"), (second, "fourth")):
         before = len(it.ingress.events)
         if before:  # a mail that comes while nobody has the account is for who takes it next
             write(server, it, text, subject="")
@@ -74,10 +74,10 @@ def test_who_takes_the_mailbox_over_goes_on_where_the_other_home_stopped(
             write(server, it, text, subject="")
         it.ingress.wait_for(before + 1)
         it.stop()
-    one.loop.close()
-    two.loop.close()
-    assert [event.text for event in one.ingress.events] == ["first", "third"]
-    assert [event.text for event in two.ingress.events] == ["second", "fourth"]
+    first.loop.close()
+    second.loop.close()
+    assert [event.text for event in first.ingress.events] == ["first", "third"]
+    assert [event.text for event in second.ingress.events] == ["second", "fourth"]
 
 
 def test_threads_become_conversations(server: MailServer, tmp_path: Path, name: str) -> None:
@@ -235,7 +235,7 @@ def test_attachments_are_kept_and_those_too_large_are_named(
     with bot(server, tmp_path, name) as it:
         server.deliver(letter(ANN, it.address, "See", change=attach), it.address)
         event = it.ingress.wait_for(1)[0]
-    assert [one.name for one in event.attachments] == ["ä.png"]
+    assert [attachment.name for attachment in event.attachments] == ["ä.png"]
     assert it.ingress.saved == [b"\x89PNG"]
     assert event.text == (
         "A question\n\nSee\n[The file big.zip was left out: big.zip is larger than 1 MB.]"
@@ -343,8 +343,8 @@ def test_bounces_and_our_own_mails_are_not_answered(
 def test_two_hermes_that_write_to_each_other_come_to_rest(
     server: MailServer, tmp_path: Path, name: str
 ) -> None:
-    with bot(server, tmp_path, name) as one, bot(server, tmp_path, f"{name}b") as other:
-        one.send(other.address, "Hello", key="loop")
+    with bot(server, tmp_path, name) as first, bot(server, tmp_path, f"{name}b") as other:
+        first.send(other.address, "Hello", key="loop")
         write(server, other, "From a person", subject="")
         assert [event.text for event in other.ingress.wait_for(1)] == ["From a person"]
 

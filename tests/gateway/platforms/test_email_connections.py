@@ -43,17 +43,17 @@ def served(serve: Callable[[socket.socket], None]) -> Generator[int]:
         assert not thread.is_alive()
 
 
-def settings(**given: Any) -> EmailSettings:
-    known: dict[str, Any] = {"imap_security": "plain", "smtp_security": "plain", "password": "x"}
-    return EmailSettings(address=f"hermes@{DOMAIN}", imap_host="127.0.0.1", **known | given)
+def settings(**values: Any) -> EmailSettings:
+    defaults: dict[str, Any] = {"imap_security": "plain", "smtp_security": "plain", "password": "x"}
+    return EmailSettings(address=f"hermes@{DOMAIN}", imap_host="127.0.0.1", **defaults | values)
 
 
 @pytest.mark.servers
 @needs_dovecot
 def test_a_mailbox_that_opens_after_nobody_waits_for_it_any_more_is_closed(tmp_path: Path) -> None:
     async def scenario(proxy: Proxy, password: str) -> None:
-        known = settings(imap_port=proxy.port, password=password)
-        adapter = EmailAdapter(PlatformConfig(enabled=True), known, tmp_path)
+        email_settings = settings(imap_port=proxy.port, password=password)
+        adapter = EmailAdapter(PlatformConfig(enabled=True), email_settings, tmp_path)
         adapter.set_ingress(ScriptedIngress())
         proxy.blackhole()
         connecting = asyncio.create_task(adapter.connect(is_reconnect=True))
@@ -92,7 +92,7 @@ def test_a_server_that_refuses_encryption_is_left(refusal: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "is_fatal"),
+    ("response", "is_fatal"),
     [
         ("[AUTHENTICATIONFAILED] Invalid credentials (Failure)", True),
         ("[ALERT] Application-specific password required (Failure)", True),
@@ -102,14 +102,14 @@ def test_a_server_that_refuses_encryption_is_left(refusal: str) -> None:
         ("User is authenticated but not connected.", False),
     ],
 )
-def test_a_login_that_is_put_off_is_no_wrong_password(said: str, is_fatal: bool) -> None:
+def test_a_login_that_is_put_off_is_no_wrong_password(response: str, is_fatal: bool) -> None:
     def serve(connection: socket.socket) -> None:
         with connection.makefile("rwb", buffering=0) as stream:
             stream.write(b"* OK ready\r\n")
             while line := stream.readline():
                 tag, command = line.split()[:2]
                 if command == b"LOGIN":
-                    stream.write(tag + f" NO {said}\r\n".encode())
+                    stream.write(tag + f" NO {response}\r\n".encode())
                 else:
                     stream.write(b"* CAPABILITY IMAP4rev1\r\n" + tag + b" OK done\r\n")
 
@@ -121,7 +121,7 @@ def test_a_login_that_is_put_off_is_no_wrong_password(said: str, is_fatal: bool)
 
 
 def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
-    begun, given_up, received = threading.Event(), threading.Event(), bytearray()
+    is_begun, given_up, received = threading.Event(), threading.Event(), bytearray()
 
     def serve(connection: socket.socket) -> None:
         with connection.makefile("rwb", buffering=0) as stream:
@@ -130,7 +130,7 @@ def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
                 stream.write(b"250 fine\r\n")
             stream.write(b"354 go on\r\n")
             received.extend(stream.read(1 << 16))
-            begun.set()
+            is_begun.set()
             assert given_up.wait(TIMEOUT_S)
             while piece := stream.read(1 << 16):
                 received.extend(piece)
@@ -139,9 +139,9 @@ def test_a_mail_that_is_given_up_half_way_is_not_sent_to_its_end() -> None:
         mail = EmailMessage()
         mail["Message-ID"] = "<1@people.test>"
         mail.set_content(("y" * 70 + "\n") * 300_000)  # more than the system takes in for somebody
-        known = settings(smtp_port=port)
-        sending = asyncio.create_task(post.deliver(known, mail, "ann@people.test"))
-        assert await asyncio.to_thread(begun.wait, TIMEOUT_S)
+        email_settings = settings(smtp_port=port)
+        sending = asyncio.create_task(post.deliver(email_settings, mail, "ann@people.test"))
+        assert await asyncio.to_thread(is_begun.wait, TIMEOUT_S)
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
         given_up.set()

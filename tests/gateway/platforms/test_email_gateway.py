@@ -40,18 +40,18 @@ trusted_authserv = "{domain}"
 
 @pytest.fixture
 def server(world: World) -> Iterator[MailServer]:
-    with mail_server() as made:
+    with mail_server() as mail:
         text = _CONFIG.format(
             model=world.model.openai_url,
             people=PEOPLE,
             address=HERMES,
-            imap=made.imap_port,
-            smtp=made.smtp_port,
+            imap=mail.imap_port,
+            smtp=mail.smtp_port,
             domain=DOMAIN,
         )
-        made.verdict = "dmarc=pass header.from=people.test"
+        mail.verdict = "dmarc=pass header.from=people.test"
         world.home.config.write_text(text)
-        yield made
+        yield mail
 
 
 def gateway(world: World, server: MailServer) -> Process:

@@ -172,9 +172,9 @@ def test_more_files_than_anybody_sends_are_left_out() -> None:
 def test_of_a_text_that_is_too_long_it_is_said_that_it_goes_on(kind: str, text: str) -> None:
     raw = f"From: a@x.test\nContent-Type: text/{kind}\n\n{text}"
     for root in (None, "<1@x>"):
-        said = translate(read(raw), root, US).event.text
-        assert said.endswith("\n\n[The text of this mail is longer; the rest was left out.]")
-        assert len(said) < 201_000
+        event_text = translate(read(raw), root, US).event.text
+        assert event_text.endswith("\n\n[The text of this mail is longer; the rest was left out.]")
+        assert len(event_text) < 201_000
 
 
 def test_a_long_version_of_a_text_that_nobody_reads_is_no_loss() -> None:
@@ -186,8 +186,8 @@ def test_a_long_version_of_a_text_that_nobody_reads_is_no_loss() -> None:
 
 def test_of_a_mail_that_is_cut_it_is_said_that_its_beginning_is_all_that_was_read() -> None:
     mail = Mail.read(b"From: a@x.test\n\nSee", 40_000_000)
-    said = translate(mail, None, US).event.text
-    assert said == "See\n\n[This mail has 40 MB; only its beginning was read, and no attachment.]"
+    text = translate(mail, None, US).event.text
+    assert text == "See\n\n[This mail has 40 MB; only its beginning was read, and no attachment.]"
 
 
 def test_a_mail_without_an_id_gets_one_that_stays() -> None:
@@ -317,7 +317,7 @@ def test_what_is_no_person_is_not(head: str) -> None:
 def test_a_sender_is_authentic_when_the_trusted_server_says_so(
     results: list[str], is_true: bool
 ) -> None:
-    heads = "".join(f"Authentication-Results: {one}\n" for one in results)
+    heads = "".join(f"Authentication-Results: {result}\n" for result in results)
     assert is_authentic(read(f"{heads}From: ann@people.test\n\n"), "mx.test") is is_true
 
 
@@ -386,8 +386,8 @@ def test_bytes_are_no_danger(raw: bytes) -> None:
 
 
 def written(content: str, **parts: object) -> EmailMessage:
-    made = compose(SETTINGS, "ann@people.test", content, **parts)  # type: ignore[arg-type]
-    read_back = email.message_from_bytes(made.as_bytes(), policy=default)
+    message = compose(SETTINGS, "ann@people.test", content, **parts)  # type: ignore[arg-type]
+    read_back = email.message_from_bytes(message.as_bytes(), policy=default)
     assert isinstance(read_back, EmailMessage)
     return read_back
 

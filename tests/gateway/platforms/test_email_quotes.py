@@ -307,4 +307,6 @@ def test_something_always_remains_and_nothing_is_invented(lines: list[str]) -> N
     text = "\n".join(lines)
     new = new_text(text, US)
     assert bool(new) == bool(text.strip())
-    assert set(new.split("\n")) <= {line for one in lines for line in (one, one.strip())} | {""}
+    assert set(new.split("\n")) <= {
+        line for original in lines for line in (original, original.strip())
+    } | {""}

@@ -58,12 +58,12 @@ def test_a_copy_that_is_on_its_way_is_waited_for(
 ) -> None:
     with bot(server, tmp_path, name, find_sent_s=TIMEOUT_S) as it:
         it.stop()
-        wanted = message_id("late", DOMAIN)
+        expected_id = message_id("late", DOMAIN)
         copy = letter(it.address, ANN, message_id="<replaced@mail.test>")
-        copy["X-Hermes-Piece"] = wanted
+        copy["X-Hermes-Piece"] = expected_id
         looking = it.adapter.find_sent(ANN, "late")
         server.deliver(copy, it.address)
-        assert it.loop.run(looking) == wanted
+        assert it.loop.run(looking) == expected_id
 
 
 def test_the_same_piece_has_the_same_name_at_every_attempt(
@@ -128,9 +128,9 @@ def test_of_a_mail_that_is_refused_for_its_files_the_words_arrive_and_say_so(
         server.faults.data = answer
         assert it.send(ANN, "Here it is", key="film", files=[str(tmp_path / "film.mp4")]).success
         (mail,) = server.wait_for_mail(ANN)
-    said = mail.get_payload(0).get_payload(decode=True).decode()  # type: ignore[union-attr]
-    assert said.startswith("Here it is")
-    assert "[The file film.mp4 could not be sent: 552 " in said
+    text = mail.get_payload(0).get_payload(decode=True).decode()  # type: ignore[union-attr]
+    assert text.startswith("Here it is")
+    assert "[The file film.mp4 could not be sent: 552 " in text
     assert mail["Message-ID"] == message_id("film", DOMAIN)
 
 
@@ -168,8 +168,8 @@ def test_a_copy_that_cannot_be_put_away_stays_where_it_is_and_holds_nothing_up(
         write(server, it, "1")
         it.ingress.wait_for(1)
         sent = server.root / "home" / name / ".Sent"
-        for one in (sent, sent / "cur", sent / "new", sent / "tmp"):
-            one.chmod(0o500)
+        for folder in (sent, sent / "cur", sent / "new", sent / "tmp"):
+            folder.chmod(0o500)
         it.send(ANN, "Hello", key="copy")
         write(server, it, "2")
         it.ingress.wait_for(2)
@@ -247,8 +247,8 @@ def test_a_mail_that_the_server_could_not_give_for_a_while_comes_in_its_place(
             it.stop()
         _mails(server, name)[0].chmod(0o600)
         it.start()
-        said = [event.text[-1] for event in it.ingress.wait_for(2)]
-        assert said == ["1", "2"]
+        texts = [event.text[-1] for event in it.ingress.wait_for(2)]
+        assert texts == ["1", "2"]
 
 
 def test_a_server_that_restarts_is_reported_and_nothing_is_lost(tmp_path: Path, name: str) -> None:

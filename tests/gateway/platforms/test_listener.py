@@ -24,14 +24,14 @@ _BEGINNING = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    with serving(tmp_path) as made:
-        yield made
+    with serving(tmp_path) as running_server:
+        yield running_server
 
 
 def dial(server: Server, *data: bytes) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
-    for one in data:
-        connection.sendall(one)
+    for chunk in data:
+        connection.sendall(chunk)
     return connection
 
 
@@ -68,8 +68,8 @@ def test_headers_that_do_not_end_are_given_up(
 @pytest.mark.parametrize("line", [b"X-%d: y\r\n" % 7, b"y" * 40])
 def test_headers_that_are_too_large_are_refused(server: Server, line: bytes, end: bytes) -> None:
     many = line * (listener.MAX_HEADER_BYTES // len(line) * 2)
-    begun = _BEGINNING + (b"" if line.startswith(b"X") else b"X-Long: ")
-    with dial(server, begun) as connection:
+    head = _BEGINNING + (b"" if line.startswith(b"X") else b"X-Long: ")
+    with dial(server, head) as connection:
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(many + end)
         assert status(connection) in (b"HTTP/1.1 431 Request Header Fields Too Large", b"")
@@ -100,12 +100,12 @@ class Busy:
     def __init__(self) -> None:
         self.loop = Loop()
         self.release = asyncio.Event()
-        self.asked = threading.Semaphore(0)
+        self.request_count = threading.Semaphore(0)
         self.listener = listener.Listener(self._answer, "127.0.0.1", 0)
         self.loop.run(self.listener.start())
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.asked.release()
+        self.request_count.release()
         await self.release.wait()
         await Response("done")(scope, receive, send)
 
@@ -122,8 +122,8 @@ class Busy:
 
 @pytest.fixture
 def busy() -> Iterator[Busy]:
-    with closing(Busy()) as made:
-        yield made
+    with closing(Busy()) as busy_server:
+        yield busy_server
 
 
 def test_requests_that_are_being_answered_are_not_closed_for_others(
@@ -133,7 +133,7 @@ def test_requests_that_are_being_answered_are_not_closed_for_others(
     with ExitStack() as held:
         answered = [held.enter_context(busy.dial()) for _ in range(8)]
         for _ in answered:
-            assert busy.asked.acquire(timeout=TIMEOUT_S)
+            assert busy.request_count.acquire(timeout=TIMEOUT_S)
         with busy.dial() as connection:
             assert status(connection) == b"HTTP/1.1 503 Service Unavailable"
         busy.loop.call(busy.release.set)
@@ -148,11 +148,11 @@ def test_one_client_from_elsewhere_has_only_its_share(
     with ExitStack() as held:
         for _ in range(3):
             held.enter_context(busy.dial("127.0.0.2"))
-            assert busy.asked.acquire(timeout=TIMEOUT_S)
+            assert busy.request_count.acquire(timeout=TIMEOUT_S)
         with busy.dial("127.0.0.2") as connection:
             assert status(connection) == b"HTTP/1.1 503 Service Unavailable"
         other = held.enter_context(busy.dial("127.0.0.3"))
-        assert busy.asked.acquire(timeout=TIMEOUT_S)
+        assert busy.request_count.acquire(timeout=TIMEOUT_S)
         busy.loop.call(busy.release.set)
         assert status(other) == b"HTTP/1.1 200 OK"
 
@@ -180,14 +180,14 @@ def test_without_free_descriptors_the_log_is_not_flooded(
     os.close(lowest_free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
     try:
-        for one in clients:
-            one.connect(("127.0.0.1", server.port))
+        for client in clients:
+            client.connect(("127.0.0.1", server.port))
         server.loop.run(asyncio.sleep(0.5))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        for one in clients:
-            one.close()
-    assert 1 <= len([one for one in caplog.records if "accept" in one.getMessage()]) <= 3
+        for client in clients:
+            client.close()
+    assert 1 <= len([record for record in caplog.records if "accept" in record.getMessage()]) <= 3
     assert ask(server).choices[0].message.content
 
 

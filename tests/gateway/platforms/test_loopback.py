@@ -18,7 +18,7 @@ from tests.support.loopback.manifest import MANIFEST, LoopbackSettings
 from tests.support.loopback.server import LoopbackServer
 from tests.support.loopback.world import LoopbackWorld
 
-_VICTIM = """
+_KILLED_SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from gateway.config import PlatformConfig
@@ -43,13 +43,13 @@ asyncio.run(main())
 
 @pytest.fixture
 def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as made:
-        yield made
+    with LoopbackServer() as loopback:
+        yield loopback
 
 
 @contextmanager
 def client_process(server: LoopbackServer) -> Generator[subprocess.Popen[str]]:
-    command = [sys.executable, "-c", _VICTIM, server.address]
+    command = [sys.executable, "-c", _KILLED_SCRIPT, server.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -69,8 +69,8 @@ def test_what_a_killed_process_did_not_acknowledge_is_delivered_to_the_next(
     with Host(LoopbackWorld(server, tmp_path)) as host:
         host.ingress.wait_for("hello")
         server.wait_until(lambda: server.unacknowledged() == [])
-    assert [one.text for one in server.shown("c1")] == ["You said: hello"]
-    assert [one.key for one in server.attempts] == [name] * 3
+    assert [message.text for message in server.shown("c1")] == ["You said: hello"]
+    assert [message.key for message in server.attempts] == [name] * 3
 
 
 def test_a_server_without_keys_shows_every_attempt():
@@ -80,7 +80,7 @@ def test_a_server_without_keys_shows_every_attempt():
             with client_process(server) as process:
                 assert process.stdout and process.stdout.readline() == "hello\n"
             server.wait_until(lambda: not server.has_listener)
-        assert [one.key for one in server.shown("c1")] == [name] * 2
+        assert [message.key for message in server.shown("c1")] == [name] * 2
 
 
 def test_the_newest_listener_gets_what_comes(server: LoopbackServer, tmp_path: Path):
@@ -96,10 +96,10 @@ def test_the_newest_listener_gets_what_comes(server: LoopbackServer, tmp_path: P
 def test_groups_and_threads_are_told(server: LoopbackServer, tmp_path: Path):
     with Host(LoopbackWorld(server, tmp_path)) as host:
         name = server.say("g1", "hi all", user="u7", chat_type="group", thread="t3", mention=False)
-        said = host.ingress.wait_for("hi all")
-        assert said.source is not None
-        assert (said.source.chat_type, said.source.thread_id) == ("group", "t3")
-        assert (said.source.user_id, said.is_mention) == ("u7", False)
+        event = host.ingress.wait_for("hi all")
+        assert event.source is not None
+        assert (event.source.chat_type, event.source.thread_id) == ("group", "t3")
+        assert (event.source.user_id, event.is_mention) == ("u7", False)
         server.edit("g1", name, "hello all")
         changed = host.ingress.wait_for("hello all")
         assert changed.source is not None
@@ -120,10 +120,10 @@ def test_a_reply_shows_everything_that_went_along(server: LoopbackServer, tmp_pa
                 {"key": "k", "thread_id": "t", "question": "q", "buttons": [Button("A", "a")]},
             )
         )
-        (shown,) = server.wait_for("c1", lambda shown: len(shown) == 1)
-        assert (shown.in_reply_to, shown.thread, shown.question) == ("m9", "t", "q")
-        assert shown.buttons == (("A", "a"),)
-        host.run(host.adapter.edit_message("c1", shown.message_id, "This one?"))
+        (message,) = server.wait_for("c1", lambda seen: len(seen) == 1)
+        assert (message.in_reply_to, message.thread, message.question) == ("m9", "t", "q")
+        assert message.buttons == (("A", "a"),)
+        host.run(host.adapter.edit_message("c1", message.message_id, "This one?"))
         assert server.shown("c1")[0].edits == ("Which?",)
         host.run(host.adapter.announce_commands([("new", "begin anew")]))
         assert server.commands == [("new", "begin anew")]

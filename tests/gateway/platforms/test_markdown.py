@@ -35,8 +35,8 @@ def _mail(markdown: str) -> str:
     return unescape(_TAG.sub(" ", part.get_content()))
 
 
-_SHOWN: tuple[Callable[[str], str], ...] = (_telegram, _matrix, _mail)
-everywhere = pytest.mark.parametrize("shown", _SHOWN)
+_RENDERERS: tuple[Callable[[str], str], ...] = (_telegram, _matrix, _mail)
+everywhere = pytest.mark.parametrize("render", _RENDERERS)
 
 _WORD = "§"
 """Stands for a word that is nowhere else."""
@@ -61,7 +61,7 @@ _inline = st.sampled_from(
 _line = st.lists(_inline, min_size=1, max_size=6).map(" ".join)
 _leaf = st.one_of(
     st.lists(_line, min_size=1, max_size=3).map("\n".join),
-    _line.map(lambda said: f"## {said}"),
+    _line.map(lambda text: f"## {text}"),
     st.just(f"```py\n{_WORD}\n\n  {_WORD}\n```"),
     st.just(f"```\n{_WORD}"),
     st.lists(st.lists(st.just(_WORD), min_size=1, max_size=5).map(" | ".join), max_size=3).map(
@@ -96,35 +96,37 @@ def _named(document: str) -> tuple[str, list[str]]:
 @everywhere
 @trying(max_examples=examples(150), deadline=None)
 @given(_documents)
-def test_every_word_is_shown(shown: Callable[[str], str], document: str) -> None:
+def test_every_word_is_shown(render: Callable[[str], str], document: str) -> None:
     text, words = _named(document)
-    seen = shown(text)
+    seen = render(text)
     assert [word for word in words if word not in seen] == []
 
 
 @everywhere
 @pytest.mark.parametrize("mark", ["- ", "> ", "1. "])
-def test_what_is_nested_too_deeply_is_shown_as_text(shown: Callable[[str], str], mark: str) -> None:
+def test_what_is_nested_too_deeply_is_shown_as_text(
+    render: Callable[[str], str], mark: str
+) -> None:
     text, words = _named(_nested("end", [mark] * 200) + f"\n\n{_WORD}")
-    seen = shown(text)
+    seen = render(text)
     assert [word for word in words if word not in seen] == []
     assert seen.split()[-1] == words[-1]
 
 
 @everywhere
-def test_emphasis_in_emphasis_without_end_is_shown(shown: Callable[[str], str]) -> None:
-    assert "words" in shown("*a **b " * 500 + "words" + "** c*" * 500)
+def test_emphasis_in_emphasis_without_end_is_shown(render: Callable[[str], str]) -> None:
+    assert "words" in render("*a **b " * 500 + "words" + "** c*" * 500)
 
 
 @everywhere
-def test_a_row_with_more_cells_than_its_table_keeps_them(shown: Callable[[str], str]) -> None:
-    seen = shown("| a | b |\n|---|---|\n| 1 | 2 | 3 | x \\| y |\n| 4 |\n")
+def test_a_row_with_more_cells_than_its_table_keeps_them(render: Callable[[str], str]) -> None:
+    seen = render("| a | b |\n|---|---|\n| 1 | 2 | 3 | x \\| y |\n| 4 |\n")
     assert "2 | 3 | x | y" in seen
     assert "4" in seen
 
 
 @everywhere
 def test_what_only_looks_like_the_definition_of_a_link_is_read(
-    shown: Callable[[str], str],
+    render: Callable[[str], str],
 ) -> None:
-    assert "[Note]: soon" in shown("First.\n\n[Note]: soon\n\nLast.")
+    assert "[Note]: soon" in render("First.\n\n[Note]: soon\n\nLast.")

@@ -59,10 +59,10 @@ def test_markup_that_does_not_fit_is_left_out() -> None:
 
 
 def test_an_edit_repeats_only_the_beginning_outside() -> None:
-    made = content.edit("long " * 1000, "$1")
-    assert made["m.new_content"]["body"] == "long " * 1000
-    assert len(made["body"]) < 300
-    assert made["m.relates_to"] == {"rel_type": "m.replace", "event_id": "$1"}
+    edit = content.edit("long " * 1000, "$1")
+    assert edit["m.new_content"]["body"] == "long " * 1000
+    assert len(edit["body"]) < 300
+    assert edit["m.relates_to"] == {"rel_type": "m.replace", "event_id": "$1"}
 
 
 def test_replies_and_threads_are_relations() -> None:

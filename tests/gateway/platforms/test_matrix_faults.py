@@ -128,19 +128,19 @@ def test_a_busy_store_is_asked_again_until_it_has_the_message(
 
 
 def test_more_than_a_sync_shows_is_read_back(synapse: Synapse, bot: Bot, tmp_path: Path) -> None:
-    said = {f"message {n}" for n in range(120)}
+    texts = {f"message {n}" for n in range(120)}
 
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana:
             async with bot.running():
                 room = await ana.with_bot(bot)
-            await asyncio.gather(*(ana.say(room, text) for text in said))
+            await asyncio.gather(*(ana.say(room, text) for text in texts))
             async with bot.running():
-                await bot.ingress.accepted.until(lambda items: len(items) >= len(said))
-            path = f"/_matrix/client/v3/rooms/{room}/messages?dir=b&limit={len(said)}"
+                await bot.ingress.accepted.until(lambda items: len(items) >= len(texts))
+            path = f"/_matrix/client/v3/rooms/{room}/messages?dir=b&limit={len(texts)}"
             there = synapse.ask("GET", path, None, ana.client.access_token)["chunk"]
-            assert bot.ingress.texts() == [one["content"]["body"] for one in reversed(there)]
-            assert set(bot.ingress.texts()) == said
+            assert bot.ingress.texts() == [event["content"]["body"] for event in reversed(there)]
+            assert set(bot.ingress.texts()) == texts
 
     run(scenario())
 
@@ -148,10 +148,10 @@ def test_more_than_a_sync_shows_is_read_back(synapse: Synapse, bot: Bot, tmp_pat
 def test_a_kill_at_any_moment_loses_no_encrypted_message_and_doubles_none(
     synapse: Synapse, bot: Bot, tmp_path: Path
 ) -> None:
-    said = [f"message {n}" for n in range(24)]
+    texts = [f"message {n}" for n in range(24)]
 
     async def speak(ana: Person, room: str) -> None:
-        for number, text in enumerate(said):
+        for number, text in enumerate(texts):
             if number % 3 == 0:
                 ana.client.invalidate_outbound_session(room)  # every third has a key of its own
             await ana.say(room, text)
@@ -167,8 +167,8 @@ def test_a_kill_at_any_moment_loses_no_encrypted_message_and_doubles_none(
                         await child.line()
             await speaking
             async with bot.child() as child:
-                await child.until_accepted(said[-1])
-            assert bot.accepted_by_children() == said
+                await child.until_accepted(texts[-1])
+            assert bot.accepted_by_children() == texts
 
     run(scenario())
 
@@ -218,18 +218,18 @@ def test_who_was_logged_out_comes_back_with_the_password_as_a_new_device(
 ) -> None:
     account = {"user": bot.account.user_id, "password": bot.account.password}
     bot.settings |= account | {"access_token": ""}
-    kept = bot.folder / "matrix" / "device.json"
+    path = bot.folder / "matrix" / "device.json"
 
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana:
             async with bot.running():
                 room = await ana.with_bot(bot, encrypted=True)
-                before = json.loads(kept.read_text())
+                before = json.loads(path.read_text())
                 synapse.ask("POST", "/_matrix/client/v3/logout", {}, before["access_token"])
                 [error] = await bot.lost.until(lambda items: items)
                 assert not error.is_fatal
             async with bot.running() as adapter:
-                after = json.loads(kept.read_text())
+                after = json.loads(path.read_text())
                 assert after["device_id"] != before["device_id"]
                 await ana.until_knows_device(bot.account.user_id, after["device_id"])
                 await ana.say(room, "welcome back")
@@ -238,7 +238,7 @@ def test_who_was_logged_out_comes_back_with_the_password_as_a_new_device(
                 assert sent.success, sent
                 assert not (await ana.read("thank you"))["locked"]
             async with bot.running():
-                assert json.loads(kept.read_text()) == after
+                assert json.loads(path.read_text()) == after
 
     run(scenario())
 
@@ -266,10 +266,10 @@ def test_a_rate_limit_says_when_to_come_back(synapse: Synapse, bot: Bot, tmp_pat
             room = await ana.with_bot(bot)
             synapse.limit(bot.account)
             results = [await adapter.send(room, f"{n}", None, {"key": f"k{n}"}) for n in range(3)]
-            limited = [one for one in results if not one.success]
+            limited = [result for result in results if not result.success]
             assert limited
-            assert {one.error_kind for one in limited} == {"rate_limited"}
-            assert all(one.retry_after and one.retry_after > 0 for one in limited)
+            assert {result.error_kind for result in limited} == {"rate_limited"}
+            assert all(result.retry_after and result.retry_after > 0 for result in limited)
 
     run(scenario())
 
@@ -399,9 +399,9 @@ def test_what_is_kept_on_disk_is_readable_by_its_owner_alone(
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana, bot.running():
             await ana.with_bot(bot, encrypted=True)
-        kept = {
+        modes = {
             path.name: path.stat().st_mode & 0o077 for path in (bot.folder / "matrix").iterdir()
         }
-        assert kept == {"keys.db": 0, "cursor.json": 0}
+        assert modes == {"keys.db": 0, "cursor.json": 0}
 
     run(scenario())

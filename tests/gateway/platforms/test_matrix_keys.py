@@ -34,16 +34,16 @@ pytestmark = [
 def test_lost_keys_make_a_new_device_of_us(synapse: Synapse, bot: Bot, tmp_path: Path) -> None:
     account = {"user": bot.account.user_id, "password": bot.account.password}
     bot.settings |= account | {"access_token": ""}
-    kept = bot.folder / "matrix" / "device.json"
+    path = bot.folder / "matrix" / "device.json"
 
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana:
             async with bot.running():
                 room = await ana.with_bot(bot, encrypted=True)
-            before = json.loads(kept.read_text())
+            before = json.loads(path.read_text())
             (bot.folder / "matrix" / "keys.db").unlink()
             async with bot.running():
-                after = json.loads(kept.read_text())
+                after = json.loads(path.read_text())
                 assert after["device_id"] != before["device_id"]
                 await ana.until_knows_device(bot.account.user_id, after["device_id"])
                 await ana.say(room, "welcome back")
@@ -57,20 +57,20 @@ def test_another_password_is_tried_before_it_is_taken(
 ) -> None:
     account = {"user": bot.account.user_id, "password": bot.account.password}
     bot.settings |= account | {"access_token": ""}
-    kept = bot.folder / "matrix" / "device.json"
+    path = bot.folder / "matrix" / "device.json"
 
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana:
             async with bot.running():
                 room = await ana.with_bot(bot, encrypted=True)
-            before = kept.read_text()
+            before = path.read_text()
             bot.settings["password"] = "wrong"
             with pytest.raises(PlatformError, match="rejects our user and password"):
                 async with bot.running():
                     pass
             bot.settings["password"] = bot.account.password
             async with bot.running():
-                assert kept.read_text() == before, "the login of before is still good"
+                assert path.read_text() == before, "the login of before is still good"
                 await ana.say(room, "still the same device?")
                 await bot.ingress.message("still the same device?")
             assert bot.account.password not in before
@@ -192,20 +192,22 @@ def test_somebody_whose_message_stays_unreadable_is_told_once(
             async with bot.running():
                 room = await ana.with_bot(bot, encrypted=True)
                 await withhold_key(ana, room)
-                asked = await ana.say(room, "can you read this?")
+                event_id = await ana.say(room, "can you read this?")
                 await ana.say(room, "and this?")
                 [notice] = await ana.seen.until(
                     lambda items: [
-                        one for one in items if one["content"].get("msgtype") == "m.notice"
+                        event for event in items if event["content"].get("msgtype") == "m.notice"
                     ]
                 )
                 assert "I cannot read your last message" in notice["content"]["body"]
-                assert notice["content"]["m.relates_to"]["m.in_reply_to"]["event_id"] == asked
+                assert notice["content"]["m.relates_to"]["m.in_reply_to"]["event_id"] == event_id
             async with bot.running() as adapter:
                 await adapter.send(room, "the end", None, {"key": "k1"})
                 await ana.read("the end")
-            told = [one for one in ana.seen.items if one["content"].get("msgtype") == "m.notice"]
-            assert len(told) == 1
+            notices = [
+                event for event in ana.seen.items if event["content"].get("msgtype") == "m.notice"
+            ]
+            assert len(notices) == 1
 
     run(scenario())
 
@@ -228,7 +230,7 @@ def test_only_verified_devices_read_when_the_setting_says_so(
                 assert sent.success, sent
                 assert not (await phone.read("secret"))["locked"]
                 there = await laptop.seen.until(
-                    lambda items: [one for one in items if one["event_id"] == sent.message_id]
+                    lambda items: [event for event in items if event["event_id"] == sent.message_id]
                 )
                 assert there[0]["locked"]
 

@@ -37,13 +37,15 @@ async def _fetched(folder: Path, *parts: bytes) -> bytes:
             await is_over.wait()
 
 
-@pytest.mark.parametrize("given", [b"", _HEAD, _HEAD + b"pa"], ids=["nothing", "a head", "a part"])
+@pytest.mark.parametrize(
+    "content", [b"", _HEAD, _HEAD + b"pa"], ids=["nothing", "a head", "a part"]
+)
 def test_a_file_of_which_nothing_more_comes_is_given_up_and_not_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setattr(media, "_PROGRESS_TIMEOUT_S", 0.1)
     with pytest.raises(RequestFailed, match="it took too long") as failed:
-        asyncio.run(_fetched(tmp_path, given))
+        asyncio.run(_fetched(tmp_path, content))
     assert not failed.value.is_transient
 
 

@@ -78,24 +78,24 @@ def test_a_thread_stays_a_thread_also_for_an_edit_in_it(
             room = await ana.with_bot(bot, encrypted=encrypted)
             root = await ana.say(room, "root")
             thread = {"rel_type": "m.thread", "event_id": root}
-            asked = await ana.say(room, "in it", **{"m.relates_to": thread})
+            event_id = await ana.say(room, "in it", **{"m.relates_to": thread})
             event = await bot.ingress.message("in it")
             assert event.source is not None
             assert event.source.thread_id == root
 
             new = {"msgtype": "m.text", "body": "in it, corrected"}
-            relation = {"rel_type": "m.replace", "event_id": asked}
+            relation = {"rel_type": "m.replace", "event_id": event_id}
             await ana.say(room, "* …", **{"m.relates_to": relation, "m.new_content": new})
             edit = await bot.ingress.message("in it, corrected")
-            assert edit.edits == asked
+            assert edit.edits == event_id
             assert edit.source is not None
             assert edit.source.thread_id == root
 
-            await adapter.send(room, "mine", asked, {"key": "k1", "thread_id": root})
+            await adapter.send(room, "mine", event_id, {"key": "k1", "thread_id": root})
             answer = (await ana.read("mine"))["content"]["m.relates_to"]
             assert answer["rel_type"] == "m.thread"
             assert answer["event_id"] == root
-            assert answer["m.in_reply_to"]["event_id"] == asked
+            assert answer["m.in_reply_to"]["event_id"] == event_id
 
     run(scenario())
 
@@ -183,15 +183,15 @@ def test_files_go_in_both_directions(
             await attach(ana, room, b"a picture", encrypted=encrypted)
             event = await bot.ingress.message("look")
             assert event.message_type is MessageType.PHOTO
-            assert [(one.name, one.path.read_bytes()) for one in event.attachments] == [
-                ("picture.png", b"a picture")
-            ]
+            assert [
+                (attachment.name, attachment.path.read_bytes()) for attachment in event.attachments
+            ] == [("picture.png", b"a picture")]
 
             report = tmp_path / "report.txt"
             report.write_text("all is well", encoding="utf-8")
-            gone = str(tmp_path / "gone.txt")
+            path = str(tmp_path / "gone.txt")
             sent = await adapter.send(
-                room, "here", None, {"key": "k1", "files": [str(report), gone]}
+                room, "here", None, {"key": "k1", "files": [str(report), path]}
             )
             assert sent.success, sent
             assert len(sent.continuation_message_ids) == 2
@@ -199,7 +199,9 @@ def test_files_go_in_both_directions(
             assert seen["msgtype"] == "m.file"
             assert ("file" in seen) is encrypted
             sorry = await ana.seen.until(
-                lambda items: [one for one in items if "gone.txt" in one["content"].get("body", "")]
+                lambda items: [
+                    event for event in items if "gone.txt" in event["content"].get("body", "")
+                ]
             )
             assert "could not be sent" in sorry[0]["content"]["body"]
 
@@ -229,11 +231,11 @@ def test_what_was_said_between_the_invitation_and_our_coming_is_taken_in(
             async with bot.running():
                 pass  # the account has a device now, which is offline
             room = await ana.invite(encrypted=encrypted)
-            await ana.seen.until(lambda items: any(one["room"] == room for one in items))
+            await ana.seen.until(lambda items: any(event["room"] == room for event in items))
             await ana.say(room, "before you")
             await ana.client.room_invite(room, bot.account.user_id)
             await ana.seen.until(
-                lambda items: any(one.get("state_key") == bot.account.user_id for one in items)
+                lambda items: any(event.get("state_key") == bot.account.user_id for event in items)
             )
             await ana.say(room, "are you coming?")
             async with bot.running():
@@ -267,10 +269,10 @@ def test_without_auto_join_an_invitation_is_left_alone(
     async def scenario() -> None:
         async with person(synapse, "ana", tmp_path) as ana, bot.running():
             old = await ana.invite(bot.account.user_id)
-            asked = await ana.invite(bot.account.user_id)
-            synapse.ask("POST", f"/_matrix/client/v3/join/{asked}", {}, bot.account.access_token)
-            await ana.until_joined(asked, bot.account.user_id)
-            await ana.say(asked, "hello")
+            room = await ana.invite(bot.account.user_id)
+            synapse.ask("POST", f"/_matrix/client/v3/join/{room}", {}, bot.account.access_token)
+            await ana.until_joined(room, bot.account.user_id)
+            await ana.say(room, "hello")
             await bot.ingress.message("hello")  # by then the first invitation has been seen
             members = synapse.ask(
                 "GET",
@@ -333,9 +335,9 @@ def test_our_own_messages_and_those_of_bots_are_not_taken_in(
             room = await ana.with_bot(bot)
             await adapter.send(room, "mine", None, {"key": "k1"})
             await ana.say(room, "from a bot", msgtype="m.notice")
-            gone = await ana.say(room, "!help me")
+            event_id = await ana.say(room, "!help me")
             await bot.ingress.message("/help me")
-            await ana.client.room_redact(room, gone)
+            await ana.client.room_redact(room, event_id)
             await ana.say(room, "last")
             await bot.ingress.message("last")
             assert bot.ingress.texts() == ["/help me", "last"]

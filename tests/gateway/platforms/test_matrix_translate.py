@@ -99,7 +99,7 @@ def test_an_edit_has_the_new_text_and_names_the_old_message() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "quoted", "said"),
+    ("body", "quoted", "expected"),
     [
         ("> <@bo:example.org> one\n> two\n\nyes", "one\ntwo", "yes"),
         ("> * <@bo:example.org> waves\n\nyes\n> no", "waves", "yes\n> no"),
@@ -107,10 +107,10 @@ def test_an_edit_has_the_new_text_and_names_the_old_message() -> None:
         ("yes", None, "yes"),
     ],
 )
-def test_a_reply_is_freed_of_what_it_quotes(body: str, quoted: str | None, said: str) -> None:
+def test_a_reply_is_freed_of_what_it_quotes(body: str, quoted: str | None, expected: str) -> None:
     relation = {"m.in_reply_to": {"event_id": "$0"}}
     event = message(text(body, **{"m.relates_to": relation}))
-    assert (event.reply_to_message_id, event.reply_to_text, event.text) == ("$0", quoted, said)
+    assert (event.reply_to_message_id, event.reply_to_text, event.text) == ("$0", quoted, expected)
 
 
 def test_a_quote_in_a_message_that_is_no_reply_stays() -> None:
@@ -144,7 +144,7 @@ def test_a_mention_is_one_by_id_or_by_name(event: dict[str, Any], is_mention: bo
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         ("Hermes: hello", "hello"),
         ("@hermes, hello", "hello"),
@@ -159,10 +159,10 @@ def test_a_mention_is_one_by_id_or_by_name(event: dict[str, Any], is_mention: bo
         ("/new", "/new"),
     ],
 )
-def test_our_name_before_a_text_goes_and_a_command_is_one(body: str, said: str) -> None:
+def test_our_name_before_a_text_goes_and_a_command_is_one(body: str, expected: str) -> None:
     event = message(text(body))
-    assert event.text == said
-    assert (event.message_type is MessageType.COMMAND) == said.startswith("/")
+    assert event.text == expected
+    assert (event.message_type is MessageType.COMMAND) == expected.startswith("/")
 
 
 def test_without_a_prefix_only_a_slash_makes_a_command() -> None:

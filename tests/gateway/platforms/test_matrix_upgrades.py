@@ -88,8 +88,8 @@ def test_a_replacement_that_was_joined_before_it_was_announced_is_followed(
 
 async def following(who: Person, old: str) -> str:
     """A room of theirs that says to take the place of another one."""
-    made = await who.client.room_create(predecessor={"room_id": old, "event_id": "$none"})
-    return str(cast("Any", made).room_id)
+    response = await who.client.room_create(predecessor={"room_id": old, "event_id": "$none"})
+    return str(cast("Any", response).room_id)
 
 
 def test_a_room_that_only_says_itself_to_be_a_replacement_is_not_believed(

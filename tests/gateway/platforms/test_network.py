@@ -24,12 +24,12 @@ class Echo(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), EchoLines)
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.changed = threading.Condition()
 
     def wait_for(self, line: bytes) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: line in self.heard, TIMEOUT_S)
+            assert self.changed.wait_for(lambda: line in self.received, TIMEOUT_S)
 
 
 class EchoLines(socketserver.StreamRequestHandler):
@@ -38,32 +38,32 @@ class EchoLines(socketserver.StreamRequestHandler):
         with contextlib.suppress(OSError):
             for line in self.rfile:
                 with self.server.changed:
-                    self.server.heard.append(line)
+                    self.server.received.append(line)
                     self.server.changed.notify_all()
                 self.wfile.write(line)
 
 
 @pytest.fixture
 def server() -> Iterator[Echo]:
-    with Echo() as made:
-        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+    with Echo() as echo:
+        thread = threading.Thread(target=echo.serve_forever, args=(0.01,))
         thread.start()
-        yield made
-        made.shutdown()
+        yield echo
+        echo.shutdown()
         thread.join(TIMEOUT_S)
 
 
 @pytest.fixture
 def proxy(server: Echo) -> Iterator[Proxy]:
     host, port = server.server_address[:2]
-    with Proxy(str(host), int(port)) as made:
-        yield made
+    with Proxy(str(host), int(port)) as tcp_proxy:
+        yield tcp_proxy
 
 
 @contextlib.contextmanager
 def connected(proxy: Proxy) -> Generator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", proxy.port), TIMEOUT_S) as made:
-        yield made
+    with socket.create_connection(("127.0.0.1", proxy.port), TIMEOUT_S) as connection:
+        yield connection
 
 
 def ask(link: socket.socket, line: bytes) -> bytes:
@@ -134,7 +134,7 @@ def test_nothing_leaves_a_black_hole_until_it_is_healed(proxy: Proxy, server: Ec
         link.settimeout(0.1)
         with pytest.raises(TimeoutError):
             link.recv(1)
-        assert server.heard == [b"a\n"]
+        assert server.received == [b"a\n"]
         link.settimeout(TIMEOUT_S)
         proxy.heal()
         assert receive(link, 2) == b"b\n"

@@ -34,8 +34,8 @@ def post(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
             return json.load(error)
 
 
-def ask(api: BotApi, method: str, **given: Any) -> Any:
-    answer = post(f"{api.url}/bot{api.token}/{method}", given)
+def ask(api: BotApi, method: str, **params: Any) -> Any:
+    answer = post(f"{api.url}/bot{api.token}/{method}", params)
     return answer["result"] if answer["ok"] else (answer["error_code"], answer["description"])
 
 
@@ -43,7 +43,7 @@ BUTTON = {"text": "x", "callback_data": "y"}
 
 
 @pytest.mark.parametrize(
-    ("method", "given", "code", "words"),
+    ("method", "params", "code", "words"),
     [
         ("sendMessage", {"chat_id": 5, "text": "x"}, 400, "chat not found"),
         ("sendMessage", {"chat_id": ANNA.id, "text": "  "}, 400, "text is empty"),
@@ -72,9 +72,9 @@ BUTTON = {"text": "x", "callback_data": "y"}
     ],
 )
 def test_what_telegram_refuses_is_refused_in_its_words(
-    api: BotApi, method: str, given: dict[str, Any], code: int, words: str
+    api: BotApi, method: str, params: dict[str, Any], code: int, words: str
 ) -> None:
-    refused = ask(api, method, **given)
+    refused = ask(api, method, **params)
 
     assert refused[0] == code
     assert words in refused[1]
@@ -159,27 +159,27 @@ def test_updates_stay_until_a_later_one_is_asked_for(api: BotApi) -> None:
 
 def test_a_poll_waits_for_news_and_hears_only_what_it_asked_for(api: BotApi) -> None:
     ask(api, "getUpdates", offset=10**12, allowed_updates=["message"])
-    heard: list[Any] = []
-    poll = threading.Thread(target=lambda: heard.extend(ask(api, "getUpdates", timeout=20)))
+    updates: list[Any] = []
+    poll = threading.Thread(target=lambda: updates.extend(ask(api, "getUpdates", timeout=20)))
     poll.start()
     api.world.edit(1, "edited")
     api.world.write("news")
     poll.join(20)
 
-    assert [one["message"]["text"] for one in heard] == ["news"]
+    assert [update["message"]["text"] for update in updates] == ["news"]
 
 
 def test_of_two_polls_the_older_one_ends_with_a_conflict(api: BotApi) -> None:
     ask(api, "getUpdates", offset=10**12)
-    heard: list[Any] = []
-    poll = threading.Thread(target=lambda: heard.append(ask(api, "getUpdates", timeout=20)))
+    answers: list[Any] = []
+    poll = threading.Thread(target=lambda: answers.append(ask(api, "getUpdates", timeout=20)))
     poll.start()
     api.world.wait_for(lambda: api._poll == 2)
     assert ask(api, "getUpdates") == []
     poll.join(20)
 
-    assert heard[0][0] == 409
-    assert "only one bot instance" in heard[0][1]
+    assert answers[0][0] == 409
+    assert "only one bot instance" in answers[0][1]
 
 
 def test_with_a_webhook_there_is_no_poll_and_each_update_is_pushed_until_it_is_taken(
@@ -218,7 +218,7 @@ def test_with_a_webhook_there_is_no_poll_and_each_update_is_pushed_until_it_is_t
 def test_files_are_handed_out_up_to_a_size(api: BotApi) -> None:
     api.world.attach("document", b"content", about={"file_name": "a b.txt"})
     api.world.attach("document", bytes(FILE_LIMIT + 1))
-    small, large = (one["message"]["document"] for one in ask(api, "getUpdates")[1:])
+    small, large = (update["message"]["document"] for update in ask(api, "getUpdates")[1:])
     path = ask(api, "getFile", file_id=small["file_id"])["file_path"].replace(" ", "%20")
     with urlopen(f"{api.url}/file/bot{api.token}/{path}", timeout=20) as response:
         assert response.read() == b"content"
@@ -246,8 +246,8 @@ def test_it_runs_as_a_process_of_its_own() -> None:
             assert post(f"{bot}/getUpdates")["result"][0]["message"]["text"] == "hi"
             assert post(f"{bot}/sendMessage", {"chat_id": 1002, "text": "ho"})["ok"]
             assert post(f"{url}/world/replies", {"chat": 1002})["result"] == ["ho"]
-            shown = post(f"{url}/world/shown", {"chat": 1002})["result"]
-            assert [one["is_bot"] for one in shown] == [False, True]
+            messages = post(f"{url}/world/shown", {"chat": 1002})["result"]
+            assert [message["is_bot"] for message in messages] == [False, True]
             assert post(f"{url}/world/calls")["result"]["sendMessage"] == 1
             assert post(f"{url}/world/dance")["error_code"] == 404
             forum = {"chat_id": -7, "kind": "supergroup", "topics": {"7": "Plans"}}

@@ -38,7 +38,7 @@ def test_settings_that_do_not_exist_are_named(table: dict[str, object]) -> None:
 def test_every_setting_is_described() -> None:
     described = msgspec.json.schema(TelegramSettings)["$defs"]["TelegramSettings"]["properties"]
 
-    assert all("description" in one for one in described.values())
+    assert all("description" in schema for schema in described.values())
 
 
 def test_the_manifest_loads_no_library() -> None:

@@ -14,8 +14,8 @@ def drawn(formatted: Formatted) -> list[tuple[str, str]]:
     """Each entity with the text it covers."""
     coded = formatted.text.encode("utf-16-le")
     return [
-        (one.type, coded[one.offset * 2 : one.end * 2].decode("utf-16-le"))
-        for one in formatted.entities
+        (entity.type, coded[entity.offset * 2 : entity.end * 2].decode("utf-16-le"))
+        for entity in formatted.entities
     ]
 
 
@@ -71,9 +71,9 @@ def test_a_table_becomes_columns_of_equal_width() -> None:
 
 def test_a_link_in_a_table_shows_where_it_leads_beside_its_words() -> None:
     cells = ("[**docs**](https://e.org/d)", "<https://e.org/a>", "![plan](https://e.org/p.png)")
-    shown = render("| what |\n|---|\n" + "".join(f"| {cell} |\n" for cell in cells)).text
+    text = render("| what |\n|---|\n" + "".join(f"| {cell} |\n" for cell in cells)).text
 
-    assert shown.splitlines()[2:] == [
+    assert text.splitlines()[2:] == [
         "docs (https://e.org/d)",
         "https://e.org/a",
         "plan (https://e.org/p.png)",
@@ -96,14 +96,17 @@ _MARKS = st.sampled_from(
 def test_whatever_is_written_the_entities_are_ones_that_telegram_takes(markdown: str) -> None:
     formatted = render(markdown)
 
-    told = [
-        {key: value for key, value in one._asdict().items() if value} for one in formatted.entities
+    entities = [
+        {key: value for key, value in entity._asdict().items() if value}
+        for entity in formatted.entities
     ]
-    told = [{"offset": 0} | one for one in told]
-    call = methods.Call({"entities": json.dumps(told)}, {})
+    entities = [{"offset": 0} | entity for entity in entities]
+    call = methods.Call({"entities": json.dumps(entities)}, {})
     assert len(methods._entities(call, "entities", formatted.text)) == len(formatted.entities)
     assert formatted.text == formatted.text.rstrip()
-    assert all(0 <= one.offset < one.end <= utf16(formatted.text) for one in formatted.entities)
+    assert all(
+        0 <= entity.offset < entity.end <= utf16(formatted.text) for entity in formatted.entities
+    )
 
 
 _WORDS = st.lists(st.text("abc😀é", min_size=1, max_size=5), min_size=1, max_size=4).map(" ".join)

@@ -41,19 +41,23 @@ class Gateway(Inside):
         self.api.world.wait_for(lambda: len(self.api.world.replies(chat)) >= count, TIMEOUT_S)
         return self.api.world.replies(chat)
 
-    def shown(self, chat: int, text: str) -> int:
+    def wait_for_message(self, chat: int, text: str) -> int:
         """Wait until a message of the chat begins so; its number."""
 
         def found() -> list[int]:
-            return [one.id for one in self.api.world.shown(chat) if one.text.startswith(text)]
+            return [
+                message.id
+                for message in self.api.world.shown(chat)
+                if message.text.startswith(text)
+            ]
 
         self.api.world.wait_for(found, TIMEOUT_S)
         return found()[-1]
 
-    def asked(self) -> list[str]:
+    def model_messages(self) -> list[str]:
         """The conversation that the model was shown last, without the system's part."""
         messages = self.world.model.requests[-1].json["messages"]
-        return [str(one["content"]) for one in messages if one["role"] != "system"]
+        return [str(message["content"]) for message in messages if message["role"] != "system"]
 
     def sessions(self) -> int:
         return self.store.session_count()
@@ -61,10 +65,10 @@ class Gateway(Inside):
 
 @pytest.fixture
 def api(world: World) -> Iterator[BotApi]:
-    with BotApi() as made:
-        made.world.add_chat(OLD, "group", "Friends")
-        configure(world, made)
-        yield made
+    with BotApi() as bot_api:
+        bot_api.world.add_chat(OLD, "group", "Friends")
+        configure(world, bot_api)
+        yield bot_api
 
 
 def configure(world: World, api: BotApi, *, streaming: bool = False) -> None:
@@ -89,7 +93,7 @@ def test_the_conversation_goes_on_in_the_new_chat(world: World, api: BotApi) -> 
         world.play(say("two"))
         gateway.ask("second", NEW)
         assert gateway.answers(NEW, 1) == ["two"]
-        assert gateway.asked() == ["first", "one", "second"]
+        assert gateway.model_messages() == ["first", "one", "second"]
         assert gateway.sessions() == 1
         assert api.world.shown(NEW)[-1].reply_to == api.world.shown(NEW)[-2].id
     assert api.world.replies(OLD) == ["one"]
@@ -102,7 +106,7 @@ def test_either_of_the_two_notices_is_enough(world: World, api: BotApi, where: s
         api.world.tell_upgrade(OLD, "old" if where == "old" else "new")
         gateway.ask("second", NEW)
         gateway.answers(NEW, 1)
-        assert gateway.asked() == ["first", "one", "second"]
+        assert gateway.model_messages() == ["first", "one", "second"]
 
 
 def test_a_message_of_the_new_chat_is_not_taken_for_one_of_the_old_with_its_number(
@@ -110,10 +114,10 @@ def test_a_message_of_the_new_chat_is_not_taken_for_one_of_the_old_with_its_numb
 ) -> None:
     with talking(world, api) as gateway:
         api.world.upgrade(OLD, NEW)
-        known = {one.id for one in api.world.shown(OLD)}
-        asked = [gateway.ask(f"number {number}", NEW) for number in range(4)]
+        ids = {message.id for message in api.world.shown(OLD)}
+        numbers = [gateway.ask(f"number {number}", NEW) for number in range(4)]
         replies = gateway.answers(NEW, 4)
-        assert known & set(asked)
+        assert ids & set(numbers)
         assert all(f"number {number}" in text for number, text in enumerate(replies))
 
 
@@ -123,10 +127,10 @@ def test_a_reply_to_a_chat_that_moved_unnoticed_arrives_once_in_the_new_one(
     quiet = Quiet()
     with talking(world, api) as gateway:
         world.play(silence(quiet, then="late"))
-        asked = gateway.ask("second", OLD)
+        number = gateway.ask("second", OLD)
         assert quiet.started.wait(TIMEOUT_S)
         api.world.upgrade(OLD, NEW, is_told=False)
-        while api.world.write("not for the bot, but with its number", chat=NEW) < asked:
+        while api.world.write("not for the bot, but with its number", chat=NEW) < number:
             pass
         quiet.release()
         assert gateway.answers(NEW, 1) == ["late"]
@@ -135,7 +139,7 @@ def test_a_reply_to_a_chat_that_moved_unnoticed_arrives_once_in_the_new_one(
             api.world.tell_upgrade(OLD, where)
         gateway.ask("third", NEW)
         gateway.answers(NEW, 2)
-        assert gateway.asked()[:4] == ["first", "one", "second", "late"]
+        assert gateway.model_messages()[:4] == ["first", "one", "second", "late"]
         assert gateway.sessions() == 1
     assert api.world.replies(OLD) == ["one"]
 
@@ -153,7 +157,7 @@ def test_what_waits_to_be_sent_follows_in_its_order_also_after_a_restart(
         assert gateway.answers(NEW, 2) == ["two", "three"]
         gateway.ask("second", NEW)
         gateway.answers(NEW, 3)
-        assert gateway.asked() == ["first", "one", "second"]
+        assert gateway.model_messages() == ["first", "one", "second"]
     assert api.world.replies(OLD) == ["one"]
 
 
@@ -174,7 +178,7 @@ def test_a_restart_does_not_forget_that_a_chat_moved(world: World, api: BotApi) 
     with Gateway(world, api) as gateway:
         gateway.ask("second", NEW)
         gateway.answers(NEW, 1)
-        assert gateway.asked() == ["first", "one", "second"]
+        assert gateway.model_messages() == ["first", "one", "second"]
         assert gateway.sessions() == 1
 
 
@@ -183,11 +187,11 @@ def test_a_reply_that_was_being_shown_is_sent_whole_and_changes_no_other_message
     world: World, api: BotApi, is_told: bool
 ) -> None:
     configure(world, api, streaming=True)
-    quiet, begun = Quiet(), "This is the beginning of a long reply"
+    quiet, text = Quiet(), "This is the beginning of a long reply"
     with talking(world, api) as gateway:
-        world.play(silence(quiet, after=begun, then=" and its end."))
+        world.play(silence(quiet, after=text, then=" and its end."))
         gateway.ask("second", OLD)
-        draft = gateway.shown(OLD, begun)
+        draft = gateway.wait_for_message(OLD, text)
         api.world.upgrade(OLD, NEW, is_told=is_told)
         api.world.wait_for(lambda: not api.world.updates)
         for number in range(draft):  # until one of ours has the number that the draft had
@@ -197,7 +201,7 @@ def test_a_reply_that_was_being_shown_is_sent_whole_and_changes_no_other_message
             gateway.answers(NEW, number + 1)
         before = api.world.replies(NEW)
         quiet.release()
-        assert gateway.answers(NEW, len(before) + 1) == [*before, f"{begun} and its end."]
+        assert gateway.answers(NEW, len(before) + 1) == [*before, f"{text} and its end."]
 
 
 def test_who_spoke_in_the_new_chat_before_it_was_known_stays_in_that_conversation(
@@ -212,4 +216,4 @@ def test_who_spoke_in_the_new_chat_before_it_was_known_stays_in_that_conversatio
         gateway.answers(NEW, 2)
         gateway.ask("third", NEW)
         assert gateway.answers(NEW, 3) == ["two", "late", "three"]
-        assert gateway.asked() == ["second", "two", "third"]
+        assert gateway.model_messages() == ["second", "two", "third"]

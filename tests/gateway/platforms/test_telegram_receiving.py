@@ -48,7 +48,7 @@ def test_a_message_is_handed_in_and_then_acknowledged(api: BotApi, ingress: Ingr
     with running(api, ingress):
         api.world.write("hello")
 
-        assert ingress.hear()[0].text == "hello"
+        assert ingress.wait_for_events()[0].text == "hello"
         confirmed(api)
 
 
@@ -57,7 +57,9 @@ def test_messages_from_before_the_start_are_heard(api: BotApi, ingress: Ingress)
         api.world.write(str(number))
 
     with running(api, ingress):
-        assert [one.text for one in ingress.hear(250)] == [str(number) for number in range(250)]
+        assert [event.text for event in ingress.wait_for_events(250)] == [
+            str(number) for number in range(250)
+        ]
         confirmed(api)
 
 
@@ -72,7 +74,7 @@ def test_nothing_is_acknowledged_while_the_desk_has_not_taken_it(
         assert len(api.world.updates) == 2
 
         ingress.gate.set()
-        ingress.hear(2)
+        ingress.wait_for_events(2)
         confirmed(api)
 
 
@@ -83,13 +85,13 @@ def test_a_chat_that_takes_long_holds_up_no_other(api: BotApi) -> None:
         ingress.wait_for(lambda: len(ingress.arrivals) == 1)
         api.world.write("after it", person=ANNA)
         api.world.write("one", person=BEN)
-        ingress.hear(1)
+        ingress.wait_for_events(1)
         api.world.write("two", person=BEN)
-        assert [one.text for one in ingress.hear(2)] == ["one", "two"]
+        assert [event.text for event in ingress.wait_for_events(2)] == ["one", "two"]
         assert len(api.world.updates) == 4, "the first is not on disk, and may have to come again"
 
         ingress.go_on.set()
-        texts = [one.text for one in ingress.hear(4)]
+        texts = [event.text for event in ingress.wait_for_events(4)]
         assert texts == ["one", "two", "a large file", "after it"]
         confirmed(api)
     assert len(ingress.arrivals) == 4, "nothing is handed in twice"
@@ -100,11 +102,11 @@ def test_what_another_chat_took_in_meanwhile_is_known_after_a_crash(api: BotApi)
     with running(api, ingress) as bot:
         api.world.write("a large file", person=ANNA)
         api.world.write("one", person=BEN)
-        ingress.hear(1)
+        ingress.wait_for_events(1)
         bot.crash()
         ingress.go_on.set()
     with running(api, ingress):
-        assert sorted(one.text for one in ingress.hear(2)) == ["a large file", "one"]
+        assert sorted(event.text for event in ingress.wait_for_events(2)) == ["a large file", "one"]
         confirmed(api)
 
 
@@ -117,12 +119,15 @@ def test_a_group_that_moved_stays_behind_what_was_said_before_it(api: BotApi) ->
         api.world.upgrade(-77, -1077)
         api.world.write("after", chat=-1077)
         api.world.write("elsewhere")
-        ingress.hear(1)
+        ingress.wait_for_events(1)
         api.world.write("and after that", chat=-1077)
         api.world.write("elsewhere again")
-        assert [one.text for one in ingress.hear(2)] == ["elsewhere", "elsewhere again"]
+        assert [event.text for event in ingress.wait_for_events(2)] == [
+            "elsewhere",
+            "elsewhere again",
+        ]
         ingress.go_on.set()
-        texts = [one.text for one in ingress.hear(5)]
+        texts = [event.text for event in ingress.wait_for_events(5)]
         assert texts[2:] == ["before", "after", "and after that"]
 
 
@@ -150,7 +155,7 @@ def test_a_store_that_fails_gets_the_message_again_until_it_takes_it(
     for text in ("one", "two"):
         api.world.write(text)
     with running(api, ingress):
-        assert [one.text for one in ingress.hear(2)] == ["one", "two"]
+        assert [event.text for event in ingress.wait_for_events(2)] == ["one", "two"]
         assert ingress.arrivals == ["1", "1", "1", "1", "2"]
         confirmed(api)
 
@@ -177,7 +182,7 @@ def test_after_a_crash_before_the_desk_took_it_the_message_comes_again(
 
     later = Ingress()
     with running(api, later):
-        assert later.hear()[0].text == "hello"
+        assert later.wait_for_events()[0].text == "hello"
 
 
 def test_after_a_crash_before_the_acknowledgement_the_message_is_known(
@@ -186,7 +191,7 @@ def test_after_a_crash_before_the_acknowledgement_the_message_is_known(
     ingress.way_out.clear()
     with running(api, ingress) as bot:
         api.world.write("hello")
-        ingress.hear()
+        ingress.wait_for_events()
         bot.crash()
         ingress.way_out.set()
     assert len(api.world.updates) == 1
@@ -259,7 +264,7 @@ def test_what_was_said_before_a_group_moved_is_handed_in_before_what_follows(
         ingress.wait_for(lambda: len(ingress.arrivals) >= 2)  # every chat has begun
         assert ingress.arrivals == ["1", "1"]
         ingress.gate.set()
-        texts = [one.text for one in ingress.hear(3)]
+        texts = [event.text for event in ingress.wait_for_events(3)]
     assert texts.index("before") < texts.index("after")
 
 
@@ -284,7 +289,7 @@ def test_a_desk_that_breaks_loses_nothing_and_is_reported(api: BotApi, ingress: 
         assert bot.is_lost.wait(10)
         bot.loop.run(bot.adapter.connect(is_reconnect=True))
 
-        assert ingress.hear()[0].text == "hello"
+        assert ingress.wait_for_events()[0].text == "hello"
 
 
 @pytest.mark.parametrize(
@@ -302,7 +307,7 @@ def test_an_update_that_cannot_be_read_is_skipped_and_the_next_one_heard(
         api.world.tell("message", odd)
         api.world.write("hello")
 
-        ingress.wait_for(lambda: any(one.text == "hello" for one in ingress.events))
+        ingress.wait_for(lambda: any(event.text == "hello" for event in ingress.events))
         confirmed(api)
         assert not bot.lost
 
@@ -323,7 +328,7 @@ def test_a_poll_that_fails_is_made_again(api: BotApi, ingress: Ingress, fault: C
     with running(api, ingress) as bot:
         api.world.write("hello")
 
-        assert ingress.hear()[0].text == "hello"
+        assert ingress.wait_for_events()[0].text == "hello"
         assert not bot.lost
 
 
@@ -336,7 +341,7 @@ def test_a_second_program_on_the_token_is_named_and_outlasted(
             assert json.load(rival)["ok"]
         api.world.write("hello")
 
-        assert ingress.hear()[0].text == "hello"
+        assert ingress.wait_for_events()[0].text == "hello"
     assert "Another program polls this Telegram bot token" in caplog.text
 
 
@@ -363,7 +368,7 @@ def test_a_network_that_is_gone_is_reported_and_found_again(api: BotApi, ingress
         api.go_online()
         api.world.write("hello")
         bot.loop.run(bot.adapter.connect(is_reconnect=True))
-        assert ingress.hear()[0].text == "hello"
+        assert ingress.wait_for_events()[0].text == "hello"
 
 
 def test_after_a_sleep_the_stale_poll_is_given_up(
@@ -376,7 +381,7 @@ def test_after_a_sleep_the_stale_poll_is_given_up(
         api.world.write("while it slept")
         began = time.time()
         with clock.replaced(lambda: began + 3600 * (time.time() - began)):
-            assert ingress.hear()[0].text == "while it slept"
+            assert ingress.wait_for_events()[0].text == "while it slept"
 
 
 @pytest.mark.parametrize("token", ["", "no token", "4242:AAEanotherTokenThatNobodyEverGaveOut"])
@@ -408,13 +413,13 @@ def test_the_token_is_in_no_log(
     api.fail("getUpdates", Cut(), Fail(500))
     with running(api, ingress) as bot:
         api.world.attach("document", b"x", about={"file_name": "a.txt"})
-        ingress.hear()
+        ingress.wait_for_events()
         bot.send(str(ANNA.id), "hello")
 
     assert api.token not in caplog.text
 
 
-_VICTIM = """
+_KILLED_SCRIPT = """
 import asyncio, sys
 from gateway.config import PlatformConfig
 from gateway.platforms.telegram.adapter import TelegramAdapter
@@ -439,7 +444,7 @@ asyncio.run(main())
 def test_a_killed_process_leaves_the_message_to_the_next_one(api: BotApi, ingress: Ingress) -> None:
     api.world.write("hello")
     with subprocess.Popen(
-        [sys.executable, "-c", _VICTIM, api.token, api.url],
+        [sys.executable, "-c", _KILLED_SCRIPT, api.token, api.url],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -449,7 +454,7 @@ def test_a_killed_process_leaves_the_message_to_the_next_one(api: BotApi, ingres
         client_process.send_signal(signal.SIGKILL)
 
     with running(api, ingress):
-        assert ingress.hear()[0].text == "hello"
+        assert ingress.wait_for_events()[0].text == "hello"
         confirmed(api)
 
 
@@ -474,7 +479,7 @@ def test_the_webhook_answers_when_the_message_is_taken_in(
         assert len(api.world.updates) == 2
 
         ingress.gate.set()
-        assert [one.text for one in ingress.hear(2)] == ["one", "two"]
+        assert [event.text for event in ingress.wait_for_events(2)] == ["one", "two"]
         confirmed(api)
 
 
@@ -486,7 +491,7 @@ def test_the_webhook_gets_again_what_the_store_did_not_take(
         api.world.write("one")
         api.world.write("two")
 
-        assert [one.text for one in ingress.hear(2)] == ["one", "two"]
+        assert [event.text for event in ingress.wait_for_events(2)] == ["one", "two"]
         assert ingress.arrivals == ["1", "1", "1", "2"]
 
 
@@ -512,9 +517,9 @@ def test_the_webhook_refuses_who_is_not_telegram(
 ) -> None:
     with running(api, ingress, **hook):
         assert api._webhook is not None
-        known = {"right": api._webhook.secret}.get(secret, secret)
+        header = {"right": api._webhook.secret}.get(secret, secret)
         url = f"http://127.0.0.1:{hook['webhook_port']}{path}"
-        headers = {"X-Telegram-Bot-Api-Secret-Token": known}
+        headers = {"X-Telegram-Bot-Api-Secret-Token": header}
         with pytest.raises(HTTPError) as caught:
             urlopen(Request(url, body, headers), timeout=10)
         caught.value.close()
@@ -561,18 +566,18 @@ def test_what_waits_for_a_webhook_is_heard_by_a_poll(
     api.world.write("hello")
 
     with running(api, ingress):
-        assert ingress.hear()[0].text == "hello"
+        assert ingress.wait_for_events()[0].text == "hello"
     with running(api, ingress, **hook):
         api.world.write("and back")
-        assert ingress.hear(2)[1].text == "and back"
+        assert ingress.wait_for_events(2)[1].text == "and back"
 
 
 def test_a_webhook_without_an_address_or_a_port_says_so(api: BotApi, ingress: Ingress) -> None:
     missing = pytest.raises(PlatformError, match="webhook_url")
     with unconnected(api, ingress, mode="webhook") as bot, missing:
         bot.loop.run(bot.adapter.connect())
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         where = {"webhook_port": port, "webhook_url": f"http://127.0.0.1:{port}/"}
         in_use = pytest.raises(PlatformError, match=str(port))
         with unconnected(api, ingress, mode="webhook", **where) as bot, in_use:

@@ -72,9 +72,12 @@ def ingress(bot: Running) -> Iterator[Ingress]:
 def test_a_text_is_shown_with_its_looks(api: BotApi, bot: Running) -> None:
     result = bot.send(CHAT, "**Hello** `x`!")
 
-    shown = api.world.shown()[-1]
-    assert result.success and result.message_id == str(shown.id)
-    assert (shown.text, [one["type"] for one in shown.entities]) == ("Hello x!", ["bold", "code"])
+    message = api.world.shown()[-1]
+    assert result.success and result.message_id == str(message.id)
+    assert (message.text, [entity["type"] for entity in message.entities]) == (
+        "Hello x!",
+        ["bold", "code"],
+    )
 
 
 def test_a_reply_refers_to_its_message_also_to_an_edited_one(api: BotApi, bot: Running) -> None:
@@ -83,7 +86,7 @@ def test_a_reply_refers_to_its_message_also_to_an_edited_one(api: BotApi, bot: R
     bot.send(CHAT, "c", "cb:9000001")
     bot.send(CHAT, "d", "999")
 
-    assert [one.reply_to for one in api.world.shown()[1:]] == [1, 1, None, None]
+    assert [message.reply_to for message in api.world.shown()[1:]] == [1, 1, None, None]
 
 
 def test_a_topic_gets_what_belongs_to_it(api: BotApi, bot: Running) -> None:
@@ -91,18 +94,18 @@ def test_a_topic_gets_what_belongs_to_it(api: BotApi, bot: Running) -> None:
     for thread in ("7", "1", ""):
         assert bot.send(str(FORUM), f"to {thread}", None, SendMetadata(thread_id=thread)).success
 
-    assert [one.thread for one in api.world.shown(FORUM)] == [7, None, None]
-    gone = bot.send(str(FORUM), "to 8", None, SendMetadata(thread_id="8"))
-    assert gone.error_kind == "refused"
+    assert [message.thread for message in api.world.shown(FORUM)] == [7, None, None]
+    result = bot.send(str(FORUM), "to 8", None, SendMetadata(thread_id="8"))
+    assert result.error_kind == "refused"
 
 
 def test_buttons_are_shown_and_go_with_an_edit(api: BotApi, bot: Running) -> None:
     buttons = [Button("Yes", "yes"), Button("No", "no")]
-    told = SendMetadata(question="q", buttons=buttons)
-    sent = bot.send(CHAT, "May I?", None, told)
+    metadata = SendMetadata(question="q", buttons=buttons)
+    sent = bot.send(CHAT, "May I?", None, metadata)
     assert api.world.shown()[-1].buttons == ("Yes", "No")
 
-    assert bot.edit(CHAT, sent.message_id, "May I, please?", told).success
+    assert bot.edit(CHAT, sent.message_id, "May I, please?", metadata).success
     assert api.world.shown()[-1].buttons == ("Yes", "No")
     assert bot.edit(CHAT, sent.message_id, "Allowed.").success
     assert (api.world.shown()[-1].text, api.world.shown()[-1].buttons) == ("Allowed.", ())
@@ -120,9 +123,9 @@ def test_a_reply_to_what_the_library_cannot_read_is_a_success(api: BotApi, bot: 
     odd = api.world.deliver({"poll": {"id": "1", "question": "a poll without its newer fields"}})
 
     result = bot.send(CHAT, "answer", str(odd))
-    shown = api.world.shown()[-1]
-    assert (result.success, result.message_id) == (True, str(shown.id))
-    assert shown.reply_to == odd
+    message = api.world.shown()[-1]
+    assert (result.success, result.message_id) == (True, str(message.id))
+    assert message.reply_to == odd
     assert bot.edit(CHAT, result.message_id, "better answer").success
     assert api.world.replies() == ["better answer"]
 
@@ -189,7 +192,7 @@ def test_a_flood_limit_says_how_long_to_wait(api: BotApi, bot: Running) -> None:
     api.flood = Flood(messages=2, seconds=60)
     results = [bot.send(CHAT, str(number)) for number in range(3)]
 
-    assert [one.success for one in results] == [True, True, False]
+    assert [result.success for result in results] == [True, True, False]
     assert results[2].error_kind == "rate_limited"
     assert 0 < results[2].retry_after <= 60
     assert api.world.replies() == ["0", "1"]
@@ -210,7 +213,7 @@ def test_of_a_group_that_moved_the_desk_is_told_and_nothing_is_sent_yet(
     api.world.upgrade(-77, -1077, is_told=False)
 
     results = [bot.send("-77", "after"), bot.edit("-77", "1", "edited")]
-    assert [(one.error_kind, one.retry_after) for one in results] == [("network", 0.0)] * 2
+    assert [(result.error_kind, result.retry_after) for result in results] == [("network", 0.0)] * 2
     assert ingress.moves == [("-77", "-1077")] * 2
     assert (api.world.replies(-77), api.world.replies(-1077)) == (["before"], [])
 
@@ -238,7 +241,7 @@ def test_a_file_follows_when_the_group_moves_after_its_text(
         api.world.upgrade(-79, -1079, is_told=False)
         answer.set()
         assert sent.result().success
-    assert [one.file for one in api.world.shown(-1079)] == [PNG]
+    assert [message.file for message in api.world.shown(-1079)] == [PNG]
 
 
 def test_a_text_is_measured_as_telegram_does(api: BotApi, bot: Running) -> None:
@@ -281,9 +284,9 @@ def test_a_text_with_more_looks_than_telegram_takes_is_sent_as_it_stands(
 
 
 def test_nothing_that_is_sent_raises(bot: Running) -> None:
-    told = SendMetadata(question="q", buttons=[Button("\ud800", "\udfff")], thread_id="²")
+    metadata = SendMetadata(question="q", buttons=[Button("\ud800", "\udfff")], thread_id="²")
 
-    assert bot.send(CHAT, "half \ud83d", "³", told).success
+    assert bot.send(CHAT, "half \ud83d", "³", metadata).success
     assert bot.send("²", "hello").error_kind == "refused"
     assert bot.edit(CHAT, "cb:1", "hello").error_kind == "refused"
 
@@ -296,19 +299,24 @@ def test_typing_is_shown_and_never_fails(api: BotApi, bot: Running) -> None:
 
 
 def test_commands_are_announced_as_far_as_telegram_takes_them(api: BotApi, bot: Running) -> None:
-    told = [
+    commands = [
         ("new", "Start afresh"),
         ("my-skill", "?"),
         ("stop", "x" * 300),
         ("help", ""),
         ("ä", "no"),
     ]
-    bot.loop.run(bot.adapter.announce_commands(told))
+    bot.loop.run(bot.adapter.announce_commands(commands))
 
-    assert [one["command"] for one in api.world.commands] == ["new", "my_skill", "stop", "help"]
+    assert [command["command"] for command in api.world.commands] == [
+        "new",
+        "my_skill",
+        "stop",
+        "help",
+    ]
     api.fail("setMyCommands", Fail(500))
     with pytest.raises(PlatformError, match="could not be announced"):
-        bot.loop.run(bot.adapter.announce_commands(told))
+        bot.loop.run(bot.adapter.announce_commands(commands))
 
 
 def test_a_menu_of_many_commands_is_taken_with_shorter_descriptions(
@@ -332,11 +340,13 @@ def files(tmp_path: Path) -> list[str]:
 def test_files_follow_their_text(api: BotApi, bot: Running, files: list[str]) -> None:
     result = bot.send(CHAT, "Here:", "1", SendMetadata(files=files))
 
-    shown = api.world.shown()[1:]
-    assert [one.text for one in shown] == ["Here:", "", ""]
-    assert [one.file for one in shown[1:]] == [PNG, Path(files[1]).read_bytes()]
+    messages = api.world.shown()[1:]
+    assert [message.text for message in messages] == ["Here:", "", ""]
+    assert [message.file for message in messages[1:]] == [PNG, Path(files[1]).read_bytes()]
     assert (api.count("sendPhoto"), api.count("sendDocument")) == (1, 1)
-    assert [result.message_id, *result.continuation_message_ids] == [str(one.id) for one in shown]
+    assert [result.message_id, *result.continuation_message_ids] == [
+        str(message.id) for message in messages
+    ]
 
 
 def test_files_go_without_a_text(api: BotApi, bot: Running, files: list[str]) -> None:
@@ -369,7 +379,7 @@ def test_a_picture_that_telegram_does_not_show_is_sent_as_a_file(
 
     assert bot.send(CHAT, "", None, SendMetadata(files=[str(tmp_path / "page.png")])).success
 
-    assert [one.file for one in api.world.shown() if one.is_bot] == [picture]
+    assert [message.file for message in api.world.shown() if message.is_bot] == [picture]
 
 
 def test_of_a_file_that_is_too_large_for_telegram_the_chat_is_told(
@@ -379,8 +389,8 @@ def test_of_a_file_that_is_too_large_for_telegram_the_chat_is_told(
 
     assert bot.send(CHAT, "", None, SendMetadata(files=files[1:])).success
 
-    (told,) = api.world.replies()
-    assert told.startswith("The file b.pdf could not be sent")
+    (reply,) = api.world.replies()
+    assert reply.startswith("The file b.pdf could not be sent")
 
 
 _ANY = st.text(st.characters(exclude_categories=()), max_size=80)
@@ -389,9 +399,9 @@ _ANY = st.text(st.characters(exclude_categories=()), max_size=80)
 
 @given(_ANY, _ANY.filter(str.strip))
 def test_every_choice_fits_on_its_button(label: str, choice: str) -> None:
-    made = keyboard("0123456789abcdef", [Button(label, choice)])
-    assert made is not None
-    data = made.inline_keyboard[0][0].callback_data
+    keys = keyboard("0123456789abcdef", [Button(label, choice)])
+    assert keys is not None
+    data = keys.inline_keyboard[0][0].callback_data
 
     assert isinstance(data, str) and 1 <= len(data.encode()) <= 64
 
@@ -405,9 +415,9 @@ def test_what_is_sent_is_never_longer_than_both_the_text_and_the_limit(content: 
 def test_requests_hold_what_telegram_asks_for(api: BotApi, bot: Running) -> None:
     bot.send(CHAT, "see https://e.org", "1")
 
-    asked = [given for method, given in api.requests if method == "sendMessage"][-1]
-    assert json.loads(asked["link_preview_options"]) == {"is_disabled": True}
-    assert json.loads(asked["reply_parameters"])["allow_sending_without_reply"] is True
+    request = [params for method, params in api.requests if method == "sendMessage"][-1]
+    assert json.loads(request["link_preview_options"]) == {"is_disabled": True}
+    assert json.loads(request["reply_parameters"])["allow_sending_without_reply"] is True
 
 
 @pytest.mark.parametrize("size", [300, 15_000, 60_000])

@@ -23,7 +23,7 @@ def served() -> Iterator[tuple[BotApi, Running, Ingress]]:
         ingress = Ingress()
         with running(api, ingress) as bot:
             api.world.write("hello")  # a bot cannot be the first to say something
-            ingress.hear(1)
+            ingress.wait_for_events(1)
             yield api, bot, ingress
 
 
@@ -35,8 +35,8 @@ class Ear:
 
     def event(self, before: int | None = None) -> MessageEvent:
         """The message that was heard last, and the only one since the last look."""
-        known = len(self.ingress.events) if before is None else before
-        return self.ingress.hear(known + 1)[-1]
+        count = len(self.ingress.events) if before is None else before
+        return self.ingress.wait_for_events(count + 1)[-1]
 
     def say(self, text: str, **more: Any) -> MessageEvent:
         before = len(self.ingress.events)
@@ -87,7 +87,7 @@ def test_a_command(ear: Ear) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "heard", "is_mention"),
+    ("text", "expected", "is_mention"),
     [
         ("hello all", "hello all", False),
         (f"@{NAME} hello", "hello", True),
@@ -104,11 +104,11 @@ def test_a_command(ear: Ear) -> None:
     ],
 )
 def test_a_message_in_a_group_and_whether_it_is_for_us(
-    ear: Ear, text: str, heard: str, is_mention: bool
+    ear: Ear, text: str, expected: str, is_mention: bool
 ) -> None:
     event = ear.say(text, person=BEN, chat=GROUP)
 
-    assert (event.text, event.is_mention) == (heard, is_mention)
+    assert (event.text, event.is_mention) == (expected, is_mention)
     assert (source(event).chat_type, source(event).chat_id) == ("group", str(GROUP))
     assert (source(event).chat_name, source(event).user_id) == ("Friends", str(BEN.id))
 
@@ -130,32 +130,32 @@ def test_a_command_for_another_bot_is_not_heard(ear: Ear) -> None:
 
 
 def test_a_bot_without_a_name_is_mentioned_by_its_account(ear: Ear) -> None:
-    told = {"type": "text_mention", "offset": 0, "length": 6, "user": ear.world.bot}
-    event = ear.deliver({"text": "Hermes, hello", "entities": [told]}, BEN, GROUP)
+    entity = {"type": "text_mention", "offset": 0, "length": 6, "user": ear.world.bot}
+    event = ear.deliver({"text": "Hermes, hello", "entities": [entity]}, BEN, GROUP)
 
     assert event.is_mention
 
 
 def test_a_reply_to_the_bot_is_meant_for_it(ear: Ear) -> None:
-    said = ear.bot_says(GROUP, "Pears are **green**.")
-    event = ear.say("why?", chat=GROUP, reply_to=said)
+    message_id = ear.bot_says(GROUP, "Pears are **green**.")
+    event = ear.say("why?", chat=GROUP, reply_to=message_id)
 
     assert event.is_mention and event.reply_to_is_own_message
-    assert (event.reply_to_message_id, event.reply_to_text) == (str(said), "Pears are green.")
+    assert (event.reply_to_message_id, event.reply_to_text) == (str(message_id), "Pears are green.")
 
 
 def test_a_reply_to_a_file_brings_it_along(ear: Ear) -> None:
     picture = ear.attach("photo", chat=GROUP, person=BEN, caption="My garden")
     event = ear.say(f"@{NAME} what grows here?", chat=GROUP, reply_to=int(picture.message_id or 0))
 
-    assert [one.name for one in event.attachments] == ["photo.jpg"]
+    assert [attachment.name for attachment in event.attachments] == ["photo.jpg"]
     assert event.reply_to_text == "[photo: photo.jpg]\nMy garden"
     assert (event.text, event.message_type) == ("what grows here?", MessageType.TEXT)
 
     paper = ear.attach("document", b"words", about={"file_name": "paper.txt"})
     event = ear.say("sum it up", reply_to=int(paper.message_id or 0))
     assert event.reply_to_text == "[document: paper.txt]"
-    assert [one.name for one in event.attachments] == ["paper.txt"]
+    assert [attachment.name for attachment in event.attachments] == ["paper.txt"]
 
 
 def test_a_reply_to_what_is_no_text_says_what_it_was(ear: Ear) -> None:
@@ -203,10 +203,10 @@ def test_a_reply_to_somebody_else_tells_what_it_is_about(ear: Ear) -> None:
 
 
 def test_a_message_in_a_topic(ear: Ear) -> None:
-    begun = ear.world.deliver(
+    update = ear.world.deliver(
         {"forum_topic_created": {"name": "Plans", "icon_color": 1}}, ANNA, FORUM, thread=7
     )
-    event = ear.say("hello", chat=FORUM, thread=7, reply_to=begun)
+    event = ear.say("hello", chat=FORUM, thread=7, reply_to=update)
 
     assert (source(event).thread_id, source(event).chat_topic) == ("7", "Plans")
     assert source(event).chat_type == "group"
@@ -298,11 +298,11 @@ def test_a_mention_in_a_caption_counts(ear: Ear) -> None:
     assert not ear.attach("photo", caption="look", chat=GROUP).is_mention
 
 
-@pytest.mark.parametrize("told", [25_000_000, None])
-def test_of_a_file_that_is_too_large_the_message_says_so(ear: Ear, told: int | None) -> None:
-    content = PNG if told else bytes(20_000_001)
+@pytest.mark.parametrize("size", [25_000_000, None])
+def test_of_a_file_that_is_too_large_the_message_says_so(ear: Ear, size: int | None) -> None:
+    content = PNG if size else bytes(20_000_001)
     event = ear.attach(
-        "document", content, size=told, about={"file_name": "big.iso"}, caption="look"
+        "document", content, size=size, about={"file_name": "big.iso"}, caption="look"
     )
 
     assert event.text.startswith("look\n[The file big.iso was left out: it is too large")
@@ -324,11 +324,11 @@ def test_an_album_is_one_message(ear: Ear) -> None:
             for number, caption in enumerate(["look", "", ""])
         ]
         ear.world.write("after it")
-    album, after = ear.ingress.hear(before + 2)[before:]
+    album, after = ear.ingress.wait_for_events(before + 2)[before:]
 
     assert (album.text, album.message_id) == ("look", f"{ids[0]}-{ids[-1]}")
     assert len(album.attachments) == 3
-    assert album.parts == [str(one) for one in ids]
+    assert album.parts == [str(id_) for id_ in ids]
     assert len(album.attachments) == 3
     assert after.text == "after it"
 
@@ -342,11 +342,11 @@ def test_albums_are_whole_though_their_pictures_come_between_each_other(ear: Ear
         ]
         ear.world.write("in between")
         ids.append(ear.world.attach("photo", PNG + b"x", media_group_id="g"))
-    heard = ear.ingress.hear(before + 3)[before:]
+    events = ear.ingress.wait_for_events(before + 3)[before:]
     first, second = [ids[0], ids[2], ids[4]], [ids[1], ids[3]]
-    assert [one.parts for one in heard[:2]] == [list(map(str, ids)) for ids in (first, second)]
-    assert [len(one.attachments) for one in heard] == [3, 2, 0]
-    assert heard[2].text == "in between"
+    assert [event.parts for event in events[:2]] == [list(map(str, ids)) for ids in (first, second)]
+    assert [len(event.attachments) for event in events] == [3, 2, 0]
+    assert events[2].text == "in between"
 
 
 def test_the_rest_of_an_album_is_waited_for() -> None:
@@ -358,7 +358,7 @@ def test_the_rest_of_an_album_is_waited_for() -> None:
         api.world.wait_for(lambda: api.count("getUpdates") == 1)
         last = api.world.attach("photo", PNG, media_group_id="h")
 
-        assert ingress.hear()[0].message_id == f"{first}-{last}"
+        assert ingress.wait_for_events()[0].message_id == f"{first}-{last}"
 
 
 def test_a_file_is_fetched_again_when_that_failed(ear: Ear) -> None:
@@ -525,12 +525,12 @@ def test_a_picture_in_a_rich_message_comes_along(ear: Ear) -> None:
     )
 
     assert event.text == "[photo]\nwhat is this?"
-    assert [one.name for one in event.attachments] == ["photo.jpg"]
+    assert [attachment.name for attachment in event.attachments] == ["photo.jpg"]
 
 
 def test_who_names_us_in_a_rich_message_means_us(ear: Ear) -> None:
-    said = [{"type": "mention", "text": f"@{NAME}", "username": NAME}, " look"]
-    rich = {"blocks": [{"type": "paragraph", "text": said}]}
+    text = [{"type": "mention", "text": f"@{NAME}", "username": NAME}, " look"]
+    rich = {"blocks": [{"type": "paragraph", "text": text}]}
     event = ear.deliver({"rich_message": rich}, BEN, GROUP)
 
     assert (event.text, event.is_mention) == ("look", True)
@@ -575,11 +575,11 @@ def test_a_moving_location_is_heard_once(ear: Ear) -> None:
 
 
 def test_a_pressed_button_answers_its_question(ear: Ear) -> None:
-    told = {
+    metadata = {
         "question": "0123456789abcdef",
         "buttons": [Button("Yes", "allow"), Button("No", "deny")],
     }
-    sent = ear.bot.send(str(GROUP), "May I?", None, told | {"thread_id": ""})
+    sent = ear.bot.send(str(GROUP), "May I?", None, metadata | {"thread_id": ""})
     before = len(ear.ingress.events)
     query = ear.world.press(int(sent.message_id), "No", person=BEN, chat=GROUP)
     event = ear.event(before)

@@ -44,8 +44,8 @@ class Server:
         sent = [(header.encode(), value.encode()) for header, value in headers.items()]
         return self.client.post(f"{self.adapter.url}/{name}", content=body, headers=sent)
 
-    def deliver(self, said: Any, delivery: str = "", name: str = "build") -> httpx2.Response:
-        body = json.dumps(said).encode()
+    def deliver(self, content: Any, delivery: str = "", name: str = "build") -> httpx2.Response:
+        body = json.dumps(content).encode()
         return self.post(body, signed(body, delivery), name)
 
     def send(self, chat_id: str, text: str = "Fixed.", key: str = "turn-1:0") -> SendResult:
@@ -86,8 +86,8 @@ def serving(hooks: dict[str, Any], **settings: Any) -> Generator[Server]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with serving({"build": {}, "github": {"style": "github"}}) as made:
-        yield made
+    with serving({"build": {}, "github": {"style": "github"}}) as running_server:
+        yield running_server
 
 
 # -- deliveries ------------------------------------------------------------------------------------
@@ -289,10 +289,10 @@ JSON = st.recursive(
 
 
 @given(template=st.text(max_size=40) | st.just("{a.0.b} {0} {a.} {.a} {{a}}"), said=JSON)
-def test_any_template_can_be_filled_from_any_json(template: str, said: Any) -> None:
-    assert isinstance(translate.render(template, said), str)
+def test_any_template_can_be_filled_from_any_json(template: str, value: Any) -> None:
+    assert isinstance(translate.render(template, value), str)
     if "{" not in template:
-        assert translate.render(template, said) == template
+        assert translate.render(template, value) == template
 
 
 # -- replies ---------------------------------------------------------------------------------------
@@ -414,9 +414,9 @@ def test_what_goes_wrong_with_a_post_names_the_receiver_without_what_lets_one_in
             silent.close()
         with serving({"build": {"deliver": url}}) as server:
             threading.Thread(target=_hang_up_on, args=[silent], daemon=True).start()
-            said = server.send("build/d-1")
-    assert said.error is not None and "127.0.0.1" in said.error
-    assert not any(word in said.error for word in ("password", "path", "query"))
+            result = server.send("build/d-1")
+    assert result.error is not None and "127.0.0.1" in result.error
+    assert not any(word in result.error for word in ("password", "path", "query"))
 
 
 def _hang_up_on(listening: socket.socket) -> None:

@@ -56,9 +56,9 @@ def test_a_delivery_is_answered_where_the_hook_says_and_once(world: World) -> No
         "reply_to": "d-1",
         "text": "It was the linker.",
     }
-    asked = [one for one in world.model.requests if one.method == "POST"]
-    assert len(asked) == 1
-    assert asked[0].json["messages"][-1]["content"] == "The build of main is red."
+    requests = [request for request in world.model.requests if request.method == "POST"]
+    assert len(requests) == 1
+    assert requests[0].json["messages"][-1]["content"] == "The build of main is red."
 
 
 def test_a_delivery_is_known_by_its_id_whatever_belongs_together_by_then(world: World) -> None:
@@ -80,5 +80,5 @@ def test_a_delivery_is_no_answer_to_what_the_agent_asks(world: World) -> None:
     with Gateway(world) as gateway:
         turns = [gateway.deliver(name).json()["turn_id"] for name in ("d-1", "d-2")]
         assert all(turns)
-        results = [gateway.call(gateway.services.ingress.wait_for_result(one)) for one in turns]
-        assert [one.text for one in results] == ["I took main.", "Red again."]
+        results = [gateway.call(gateway.services.ingress.wait_for_result(turn)) for turn in turns]
+        assert [result.text for result in results] == ["I took main.", "Red again."]
