@@ -16,5 +16,5 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def world(home: Home) -> Iterator[World]:
-    with World(home) as made:
-        yield made
+    with World(home) as running_world:
+        yield running_world

@@ -118,17 +118,17 @@ class World:
         self.home.config.write_text(text)
 
     def replies(self, chat: str) -> list[str]:
-        return [one.text for one in self.platform.shown(chat)]
+        return [message.text for message in self.platform.shown(chat)]
 
     def wait_for_replies(self, chat: str, number: int) -> list[str]:
-        self.platform.wait_for(chat, lambda shown: len(shown) >= number, TIMEOUT_S)
+        self.platform.wait_for(chat, lambda messages: len(messages) >= number, TIMEOUT_S)
         return self.replies(chat)
 
     def wait_for_text(self, chat: str, text: str) -> ShownMessage:
-        shown = self.platform.wait_for(
-            chat, lambda shown: any(text in one.text for one in shown), TIMEOUT_S
+        messages = self.platform.wait_for(
+            chat, lambda messages: any(text in message.text for message in messages), TIMEOUT_S
         )
-        return next(one for one in shown if text in one.text)
+        return next(message for message in messages if text in message.text)
 
 
 class Inside:
@@ -166,7 +166,7 @@ class Inside:
             )
         )
         return {turn_id for (turn_id,) in rows} | {
-            one.turn.id for one in self.services.turns.engine.work
+            running.turn.id for running in self.services.turns.engine.work
         }
 
     def __enter__(self) -> "Inside":

@@ -46,7 +46,7 @@ def chat(user_id: str | None = "1", platform: str = "telegram", **more: Any) -> 
     return SessionSource(Platform(platform), str(user_id), user_id=user_id, **more)
 
 
-def made(store: SessionDB, trusted: tuple[str, ...] = (), **gateway: Any) -> Access:
+def create_access(store: SessionDB, trusted: tuple[str, ...] = (), **gateway: Any) -> Access:
     return Access(store, Settings(gateway=GatewaySettings(**gateway)), trusted)
 
 
@@ -58,7 +58,7 @@ def let_in(store: SessionDB, user_id: str, role: Role, platform: str = "telegram
 
 
 def test_nobody_may_speak_who_is_not_named(store: SessionDB) -> None:
-    access = made(store)
+    access = create_access(store)
     assert access.role_of(chat()) is None
     assert access.role_of(chat(None)) is None
     assert access.role_of(chat(is_bot=True)) is None
@@ -67,24 +67,24 @@ def test_nobody_may_speak_who_is_not_named(store: SessionDB) -> None:
 
 
 def test_a_stranger_may_invite_us_only_until_somebody_may_write(store: SessionDB) -> None:
-    assert made(store).may_invite(chat("9", "matrix"))
-    assert not made(store, allow={"matrix": ["1"]}).may_invite(chat("9", "matrix"))
-    assert made(store, allow={"matrix": ["1"]}).may_invite(chat("1", "matrix"))
+    assert create_access(store).may_invite(chat("9", "matrix"))
+    assert not create_access(store, allow={"matrix": ["1"]}).may_invite(chat("9", "matrix"))
+    assert create_access(store, allow={"matrix": ["1"]}).may_invite(chat("1", "matrix"))
     let_in(store, "2", "guest", "matrix")
-    assert not made(store).may_invite(chat("9", "matrix"))
-    assert made(store).may_invite(chat("2", "matrix"))
-    assert not made(store).may_invite(chat(None, "matrix")), "the server does not say who"
-    assert made(store).may_invite(chat("9", "telegram"))
+    assert not create_access(store).may_invite(chat("9", "matrix"))
+    assert create_access(store).may_invite(chat("2", "matrix"))
+    assert not create_access(store).may_invite(chat(None, "matrix")), "the server does not say who"
+    assert create_access(store).may_invite(chat("9", "telegram"))
 
 
 def test_settings_name_owners_and_members_each_platform(store: SessionDB) -> None:
-    access = made(store, owners={"telegram": ["1"]}, allow={"telegram": ["2", "1"]})
-    assert [access.role_of(chat(one)) for one in "123"] == ["owner", "member", None]
+    access = create_access(store, owners={"telegram": ["1"]}, allow={"telegram": ["2", "1"]})
+    assert [access.role_of(chat(user_id)) for user_id in "123"] == ["owner", "member", None]
     assert access.role_of(chat("1", "matrix")) is None
 
 
 def test_the_id_that_stays_counts_as_well_as_the_one_that_is_seen(store: SessionDB) -> None:
-    access = made(store, allow={"telegram": ["stable"]})
+    access = create_access(store, allow={"telegram": ["stable"]})
     assert access.role_of(chat("new name", user_id_alt="stable")) == "member"
     let_in(store, "stable", "owner")
     assert access.role_of(chat("another name", user_id_alt="stable")) == "owner"
@@ -93,7 +93,7 @@ def test_the_id_that_stays_counts_as_well_as_the_one_that_is_seen(store: Session
 def test_people_who_were_let_in_speak_at_once_and_no_longer_when_they_are_put_out(
     store: SessionDB,
 ) -> None:
-    access = made(store)
+    access = create_access(store)
     let_in(store, "1", "guest")
     assert access.role_of(chat()) == "guest"
     let_in(store, "1", "owner")
@@ -103,7 +103,7 @@ def test_people_who_were_let_in_speak_at_once_and_no_longer_when_they_are_put_ou
 
 
 def test_the_best_that_is_said_of_somebody_counts(store: SessionDB) -> None:
-    access = made(store, allow={"telegram": ["1"]})
+    access = create_access(store, allow={"telegram": ["1"]})
     let_in(store, "1", "guest")
     assert access.role_of(chat()) == "member"
     let_in(store, "1", "owner")
@@ -111,7 +111,7 @@ def test_the_best_that_is_said_of_somebody_counts(store: SessionDB) -> None:
 
 
 def test_everybody_may_be_a_member_but_no_bot_and_nobody_without_a_name(store: SessionDB) -> None:
-    access = made(store, allow={"telegram": ["*"]})
+    access = create_access(store, allow={"telegram": ["*"]})
     let_in(store, "2", "guest")
     assert access.role_of(chat()) == "member"
     assert access.role_of(chat("2")) == "guest", "what is said by name comes first"
@@ -121,11 +121,11 @@ def test_everybody_may_be_a_member_but_no_bot_and_nobody_without_a_name(store: S
 
 def test_not_everybody_can_be_an_owner(store: SessionDB) -> None:
     with pytest.raises(ConfigError, match="owners"):
-        made(store, owners={"telegram": ["*"]})
+        create_access(store, owners={"telegram": ["*"]})
 
 
 def test_a_bot_speaks_when_it_is_listed(store: SessionDB) -> None:
-    access = made(store, ("api_server",), allow={"telegram": ["1"]})
+    access = create_access(store, ("api_server",), allow={"telegram": ["1"]})
     assert access.role_of(chat(is_bot=True)) == "member"
     assert access.role_of(chat("7", "api_server", is_bot=True)) is None
 
@@ -133,15 +133,15 @@ def test_a_bot_speaks_when_it_is_listed(store: SessionDB) -> None:
 def test_who_has_the_token_of_a_surface_is_an_owner_unless_it_is_said_otherwise(
     store: SessionDB,
 ) -> None:
-    access = made(store, ("api_server",), allow={"api_server": ["bob"]})
+    access = create_access(store, ("api_server",), allow={"api_server": ["bob"]})
     assert access.role_of(chat(None, "api_server")) == "owner"
     assert access.role_of(chat("ann", "api_server")) == "owner"
     assert access.role_of(chat("bob", "api_server")) == "member"
 
 
 def test_whom_a_platform_vouches_for_is_a_member(store: SessionDB) -> None:
-    assert made(store).role_of(chat(role_authorized=True)) == "member"
-    assert made(store).role_of(chat(role_authorized=True, is_bot=True)) is None
+    assert create_access(store).role_of(chat(role_authorized=True)) == "member"
+    assert create_access(store).role_of(chat(role_authorized=True, is_bot=True)) is None
 
 
 def test_each_role_has_its_tools_and_its_money(store: SessionDB) -> None:
@@ -155,7 +155,7 @@ def test_each_role_has_its_tools_and_its_money(store: SessionDB) -> None:
 
 
 def test_who_may_not_speak_any_more_has_the_standing_of_a_guest(store: SessionDB) -> None:
-    permissions = made(store).permissions_of(chat())
+    permissions = create_access(store).permissions_of(chat())
     assert (permissions.role, permissions.person) == ("guest", "telegram:1")
     assert permissions.scope == Scope("telegram", "1")
     assert permissions.tools == frozenset({"clarify"})
@@ -163,9 +163,9 @@ def test_who_may_not_speak_any_more_has_the_standing_of_a_guest(store: SessionDB
 
 def test_somebody_without_a_name_sees_the_one_chat_only(store: SessionDB) -> None:
     unknown = SessionSource(Platform.TELEGRAM, "5")
-    assert made(store).scope_of(unknown, "guest") == Scope("telegram", None, "5")
+    assert create_access(store).scope_of(unknown, "guest") == Scope("telegram", None, "5")
     token = SessionSource(Platform.API_SERVER, "5")
-    access = made(store, ("api_server",))
+    access = create_access(store, ("api_server",))
     assert access.permissions_of(token).scope == Scope("api_server", with_local=True)
     assert access.permissions_of(token).person == "api_server"
 
@@ -294,8 +294,8 @@ def _talk(store: SessionDB, access: Access, number: int, place: SessionSource | 
     id_, secret = f"2026_{number}", f"secret{number}x"
     fields = access.fields_of(place) if place else {}
     source = place.platform.value if place else "cli"
-    said = {"role": "user", "content": f"the needle of {secret}"}
-    accepted = store.write(turns.accept, id_, said, new_session=NewSession(source, fields))
+    message = {"role": "user", "content": f"the needle of {secret}"}
+    accepted = store.write(turns.accept, id_, message, new_session=NewSession(source, fields))
     store.set_session_title(id_, f"about {secret}")
     question = Question(accepted.turn_id, "c", "approval", "terminal", f"Run {secret}?")
     return Talk(place, id_, secret, accepted.message_id, store.write(questions.ask, question)["id"])
@@ -315,12 +315,15 @@ def _agent(store: SessionDB, access: Access, viewer: SessionSource) -> Agent:
 
 
 def _look_through_every_door(surface: Surface, talks: list[Talk], seen: list[Talk]) -> None:
-    shown = [surface.type("/sessions"), surface.type("/search needle"), surface.type("/resume")]
-    shown += [surface.type("/status"), _search(surface, query="needle")]
+    outputs = [surface.type("/sessions"), surface.type("/search needle"), surface.type("/resume")]
+    outputs += [surface.type("/status"), _search(surface, query="needle")]
     for talk in talks:
-        shown += [surface.type(f"/sessions {talk.secret}"), surface.type(f"/search {talk.secret}")]
-        shown.append(_search(surface, query="needle", session=talk.id))
-        shown.append(_search(surface, session=talk.id, around=talk.message_id))
+        outputs += [
+            surface.type(f"/sessions {talk.secret}"),
+            surface.type(f"/search {talk.secret}"),
+        ]
+        outputs.append(_search(surface, query="needle", session=talk.id))
+        outputs.append(_search(surface, session=talk.id, around=talk.message_id))
         for way in (talk.id, f"about {talk.secret}"):
             if talk in seen:
                 surface.type(f"/resume {way}")
@@ -342,7 +345,7 @@ def _look_through_every_door(surface: Surface, talks: list[Talk], seen: list[Tal
         surface.type("/resume 2026_")
         assert surface.opened == [talk.id for talk in seen], "only when there is exactly one"
     for talk in talks:
-        found = any(_tells(text, talk) for text in shown)
+        found = any(_tells(text, talk) for text in outputs)
         assert found is (talk in seen)
 
 
@@ -381,7 +384,7 @@ def test_a_title_is_refused_only_for_what_the_person_can_see(
     gateway = GatewaySettings(group_sessions_per_user=per_user)
     with SessionDB.in_memory() as store:
         access = Access(store, Settings(gateway=gateway))
-        taken: set[tuple[str, str]] = set()
+        pairs: set[tuple[str, str]] = set()
         for number, place in enumerate(held):
             fields = access.fields_of(place)
             store.create_session(str(number), place.platform.value, **fields)
@@ -389,7 +392,7 @@ def test_a_title_is_refused_only_for_what_the_person_can_see(
             try:
                 store.set_session_title(str(number), "the same")
             except ValueError:
-                assert whose in taken
+                assert whose in pairs
             else:
-                assert whose not in taken
-            taken.add(whose)
+                assert whose not in pairs
+            pairs.add(whose)

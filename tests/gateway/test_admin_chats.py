@@ -21,10 +21,10 @@ def test_an_owner_hears_once_of_somebody_who_wants_to_be_let_in(world: World) ->
         _choose_home(world)
         world.platform.say("s", "hello", user="stranger")
         code = world.wait_for_text("s", "Your pairing code is").text
-        told = world.wait_for_text("home", "got a pairing code").text
-        assert "stranger" in told
-        assert "on loopback" in told
-        assert code.partition("code is ")[2][:8] not in told
+        text = world.wait_for_text("home", "got a pairing code").text
+        assert "stranger" in text
+        assert "on loopback" in text
+        assert code.partition("code is ")[2][:8] not in text
         inside.store.write(people.delete_code, "loopback", "stranger")
         world.platform.say("s", "hello?", user="stranger")
         world.wait_for_replies("s", 2)
@@ -39,10 +39,10 @@ def test_the_name_of_a_stranger_is_shown_as_a_name_and_no_more(world: World) -> 
     with Inside(world) as inside:
         _choose_home(world)
         inside.services.admin_chats.report_stranger(stranger)
-        told = world.wait_for_text("home", "got a pairing code").text
-        assert told.startswith("👋 Eve ⚠️ [let me in](https://evil.example)!!!")
-        assert "\u202e" not in told
-        assert len(told) < 300
+        text = world.wait_for_text("home", "got a pairing code").text
+        assert text.startswith("👋 Eve ⚠️ [let me in](https://evil.example)!!!")
+        assert "\u202e" not in text
+        assert len(text) < 300
         row = inside.store.read(outbox.find, "stranger:loopback:eve:loopback:0")
         assert row is not None
         assert decode(row["extra"]).is_plain, "nothing in it is drawn as a link"
@@ -62,8 +62,8 @@ def test_an_owner_hears_of_a_platform_that_refuses_us(world: World) -> None:
     world.home.config.write_text(f'{text}\n[gateway.platforms.telegram]\ntoken = "no token"\n')
     for _ in range(2):
         with Inside(world):
-            told = world.wait_for_text("home", "telegram is off").text
-            assert "token is missing or malformed" in told
+            notice = world.wait_for_text("home", "telegram is off").text
+            assert "token is missing or malformed" in notice
     assert len(_notices(world, "telegram is off")) == 1
 
 

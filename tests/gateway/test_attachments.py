@@ -30,7 +30,7 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Attachments:
+def attachments(tmp_path: Path) -> Attachments:
     return Attachments(tmp_path / "attachments", 1024 * 1024)
 
 
@@ -63,8 +63,8 @@ def test_the_type_is_told_from_the_content(content: bytes, kind: str):
     assert kind_of(content) == kind
 
 
-def test_a_name_that_lies_about_the_type_does_not_win(kept: Attachments):
-    saved = kept.save(SVG, "picture.png")
+def test_a_name_that_lies_about_the_type_does_not_win(attachments: Attachments):
+    saved = attachments.save(SVG, "picture.png")
     assert (saved.kind, saved.path.suffix, saved.name) == ("text/plain", ".txt", "picture.png")
     assert isinstance(as_content("look", [saved]), str)
 
@@ -73,9 +73,9 @@ def test_a_name_that_lies_about_the_type_does_not_win(kept: Attachments):
     "name",
     ["../../etc/passwd", "..\\..\\boot.ini", "/etc/shadow", "a\x00b", ".", "..", "", "x" * 5000],
 )
-def test_nothing_of_the_name_reaches_the_path(kept: Attachments, tmp_path: Path, name: str):
-    saved = kept.save(b"text", name)
-    assert saved.path == kept.save(b"text", "other").path
+def test_nothing_of_the_name_reaches_the_path(attachments: Attachments, tmp_path: Path, name: str):
+    saved = attachments.save(b"text", name)
+    assert saved.path == attachments.save(b"text", "other").path
     assert saved.path.parent == tmp_path / "attachments"
     assert "/" not in saved.name
     assert len(saved.name) <= 120
@@ -94,17 +94,17 @@ def _named(name: str) -> str:
     return Attachments(folder, 10).save(b"x", name).name
 
 
-def test_a_file_is_private_and_whole(kept: Attachments):
-    path = kept.save(PNG, "a.png").path
+def test_a_file_is_private_and_whole(attachments: Attachments):
+    path = attachments.save(PNG, "a.png").path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert path.read_bytes() == PNG
 
 
-def test_the_same_file_is_kept_once(kept: Attachments):
-    first, second = kept.save(PNG, "a.png"), kept.save(PNG, "b.png")
+def test_the_same_file_is_kept_once(attachments: Attachments):
+    first, second = attachments.save(PNG, "a.png"), attachments.save(PNG, "b.png")
     assert first.path == second.path
-    assert [one.name for one in first.path.parent.iterdir()] == [first.path.name]
+    assert [path.name for path in first.path.parent.iterdir()] == [first.path.name]
 
 
 def test_a_file_that_is_too_large_is_refused_with_the_limit(tmp_path: Path):
@@ -116,16 +116,16 @@ def test_a_file_that_is_too_large_is_refused_with_the_limit(tmp_path: Path):
 
 
 def test_a_full_disk_is_told_apart_so_that_the_message_comes_again(
-    kept: Attachments, monkeypatch: pytest.MonkeyPatch
+    attachments: Attachments, monkeypatch: pytest.MonkeyPatch
 ):
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreFullError):
-        kept.save(PNG, "a.png")
+        attachments.save(PNG, "a.png")
     monkeypatch.undo()
-    path = kept.save(PNG, "a.png").path
+    path = attachments.save(PNG, "a.png").path
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -133,8 +133,8 @@ def test_a_message_without_files_is_its_text():
     assert as_content("hello", []) == "hello"
 
 
-def test_a_picture_goes_to_the_model_and_its_place_too(kept: Attachments):
-    saved = kept.save(PNG, "a.png")
+def test_a_picture_goes_to_the_model_and_its_place_too(attachments: Attachments):
+    saved = attachments.save(PNG, "a.png")
     text, picture = as_content("What is it?", [saved])
     assert text == {"type": "text", "text": f"What is it?\n[Attached image: {saved.path}]"}
     assert picture == {
@@ -151,9 +151,11 @@ def test_a_picture_that_is_too_large_is_only_named(tmp_path: Path):
 
 
 def test_pictures_go_along_as_long_as_there_is_room(tmp_path: Path):
-    kept = Attachments(tmp_path, 10**8)
+    attachments = Attachments(tmp_path, 10**8)
     large = 4 * 1024 * 1024
-    saved = [kept.save(PNG + bytes([number]) * large, f"{number}.png") for number in range(6)]
+    saved = [
+        attachments.save(PNG + bytes([number]) * large, f"{number}.png") for number in range(6)
+    ]
     content = as_content("", saved)
     assert [part["type"] for part in content if isinstance(part, dict)] == [
         "text",
@@ -161,16 +163,18 @@ def test_pictures_go_along_as_long_as_there_is_room(tmp_path: Path):
     ]
 
 
-def test_other_files_are_named_with_their_place_so_that_tools_can_read_them(kept: Attachments):
-    voice, paper = kept.save(b"OggS\x00", "voice"), kept.save(b"%PDF-1", "paper.pdf")
+def test_other_files_are_named_with_their_place_so_that_tools_can_read_them(
+    attachments: Attachments,
+):
+    voice, paper = attachments.save(b"OggS\x00", "voice"), attachments.save(b"%PDF-1", "paper.pdf")
     assert as_content("", [voice, paper]) == (
         f"[Attached file: voice (audio/ogg, 5 bytes) at {voice.path}]\n"
         f"[Attached file: paper.pdf (application/pdf, 6 bytes) at {paper.path}]"
     )
 
 
-def test_a_file_that_is_gone_does_not_stop_the_message(kept: Attachments):
-    saved = kept.save(PNG, "a.png")
+def test_a_file_that_is_gone_does_not_stop_the_message(attachments: Attachments):
+    saved = attachments.save(PNG, "a.png")
     saved.path.unlink()
     assert as_content("hi", [saved]) == (
         "hi\n[Attached file: a.png (image/png), which is no longer there]"
@@ -187,22 +191,22 @@ def refused() -> IncomingFile:
     return IncomingFile("a]\nb.png", fetch)
 
 
-def test_of_a_file_that_is_not_to_be_had_the_text_says_so(kept: Attachments):
+def test_of_a_file_that_is_not_to_be_had_the_text_says_so(attachments: Attachments):
     event = MessageEvent("look", files=[refused(), IncomingFile("c.png", at_hand(PNG))])
-    asyncio.run(kept.collect(event))
+    asyncio.run(attachments.collect(event))
     assert event.text == "look\n[The file a)b.png was left out: It is gone.]"
     (saved,) = event.attachments
     assert (saved.name, saved.kind) == ("c.png", "image/png")
 
 
-def test_a_message_that_needs_its_file_is_refused_without_it(kept: Attachments):
+def test_a_message_that_needs_its_file_is_refused_without_it(attachments: Attachments):
     event = MessageEvent("look", files=[refused()._replace(is_needed=True)])
     with pytest.raises(PlatformError, match="It is gone"):
-        asyncio.run(kept.collect(event))
+        asyncio.run(attachments.collect(event))
 
 
 def test_after_a_full_disk_files_are_fetched_on_from_there(
-    kept: Attachments, monkeypatch: pytest.MonkeyPatch
+    attachments: Attachments, monkeypatch: pytest.MonkeyPatch
 ):
     fetched: list[str] = []
 
@@ -221,16 +225,16 @@ def test_after_a_full_disk_files_are_fetched_on_from_there(
 
     event = MessageEvent("look", files=[file("a"), file("b")])
     with pytest.raises(StoreFullError):
-        asyncio.run(kept.collect(event))
-    asyncio.run(kept.collect(event))
+        asyncio.run(attachments.collect(event))
+    asyncio.run(attachments.collect(event))
     assert fetched == ["a", "b", "b"]
-    assert [one.path.read_bytes() for one in event.attachments] == [b"a", b"b"]
+    assert [attachment.path.read_bytes() for attachment in event.attachments] == [b"a", b"b"]
 
 
 # -- whose files are kept -----------------------------------------------------------------------
 
 
-def _kept(world: World) -> list[bytes]:
+def _stored_contents(world: World) -> list[bytes]:
     folder = world.home.attachments
     return [path.read_bytes() for path in folder.iterdir()] if folder.exists() else []
 
@@ -239,14 +243,14 @@ def test_a_file_of_somebody_who_may_speak_is_kept(world: World):
     with Inside(world):
         world.platform.say("a", "look", files=[("a.txt", b"words")])
         assert "a.txt" in world.wait_for_replies("a", 1)[0]
-        assert _kept(world) == [b"words"]
+        assert _stored_contents(world) == [b"words"]
 
 
 def test_a_file_of_a_stranger_is_not_kept(world: World):
     with Inside(world):
         world.platform.say("s", "look", user="stranger", files=[("a.txt", b"words")])
         world.wait_for_text("s", "Your pairing code is")
-        assert _kept(world) == []
+        assert _stored_contents(world) == []
 
 
 def test_a_file_in_a_group_that_is_not_meant_for_us_is_not_kept(world: World):
@@ -256,7 +260,7 @@ def test_a_file_in_a_group_that_is_not_meant_for_us_is_not_kept(world: World):
         )
         world.platform.say("g", "you there?", chat_type="group")
         world.wait_for_replies("g", 1)
-        assert _kept(world) == []
+        assert _stored_contents(world) == []
 
 
 def test_a_second_delivery_brings_no_file_again(world: World):
@@ -269,14 +273,14 @@ def test_a_second_delivery_brings_no_file_again(world: World):
         world.platform.say("a", "look", message_id="m1", files=[file])
         world.platform.say("a", "after it")
         world.wait_for_replies("a", 2)
-        assert _kept(world) == []
+        assert _stored_contents(world) == []
 
 
 def test_a_file_that_comes_with_a_command_is_not_kept(world: World):
     with Inside(world):
         world.platform.say("a", "/whoami", files=[("a.txt", b"words")])
         world.wait_for_text("a", "owner")
-        assert _kept(world) == []
+        assert _stored_contents(world) == []
 
 
 def test_a_file_that_is_being_taken_in_does_not_go_with_another_conversation(
@@ -299,4 +303,4 @@ def test_a_file_that_is_being_taken_in_does_not_go_with_another_conversation(
         monkeypatch.setattr(inside.services.pipeline, "accept", take_after_a_deletion)
         world.platform.say("b", "look", files=[("a.txt", b"words")])
         world.wait_for_replies("b", 1)
-        assert _kept(world) == [b"words"]
+        assert _stored_contents(world) == [b"words"]

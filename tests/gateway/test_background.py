@@ -37,15 +37,15 @@ def test_what_a_job_asks_is_allowed_by_a_button_in_its_chat(world: World) -> Non
     world.play(_DANGEROUS, say("done it"))
     with Inside(world):
         world.platform.say("a", "/background clean up")
-        asked = world.wait_for_text("a", "Allow this command?")
-        assert asked.question is not None
-        world.platform.press("a", asked.question, "once")
+        message = world.wait_for_text("a", "Allow this command?")
+        assert message.question is not None
+        world.platform.press("a", message.question, "once")
         world.wait_for_text("a", "done it")
-        assert world.wait_for_text("a", "✅ Allowed once.").message_id == asked.message_id
+        assert world.wait_for_text("a", "✅ Allowed once.").message_id == message.message_id
 
 
-@pytest.mark.parametrize(("command", "told"), [("/approve", "once"), ("/deny", "deny")])
-def test_what_a_job_asks_is_answered_in_words(world: World, command: str, told: str) -> None:
+@pytest.mark.parametrize(("command", "expected"), [("/approve", "once"), ("/deny", "deny")])
+def test_what_a_job_asks_is_answered_in_words(world: World, command: str, expected: str) -> None:
     world.play(_DANGEROUS, say("it is over"))
     with Inside(world):
         world.platform.say("a", "/background clean up")
@@ -53,7 +53,7 @@ def test_what_a_job_asks_is_answered_in_words(world: World, command: str, told: 
         world.platform.say("a", "/status")
         world.wait_for_text("a", "1 question waits for an answer")
         world.platform.say("a", command)
-        world.wait_for_text("a", f"terminal: {told}.")
+        world.wait_for_text("a", f"terminal: {expected}.")
         world.wait_for_text("a", "it is over")
 
 
@@ -70,16 +70,17 @@ def test_what_a_job_wants_to_know_is_answered_by_a_reply_and_nothing_else(world:
     world.play(_CLARIFY, say("beside: said"), say("in front: said"))
     with Inside(world) as inside:
         world.platform.say("a", "/background paint it")
-        asked = world.wait_for_text("a", "Reply to this message to answer it.")
+        message = world.wait_for_text("a", "Reply to this message to answer it.")
         (question,) = inside.store.read(questions.pending)
-        shown = f"question:{question['id']}:0"
+        question_key = f"question:{question['id']}:0"
         eventually(
-            lambda: (inside.store.read(outbox.find, shown) or {})["state"] == "sent", "the note"
+            lambda: (inside.store.read(outbox.find, question_key) or {})["state"] == "sent",
+            "the note",
         )
         world.platform.say("a", "how are you?")
         world.wait_for_text("a", "said")
         assert inside.store.read(questions.pending) == [question]
-        world.platform.say("a", "2", reply_to=asked.message_id)
+        world.platform.say("a", "2", reply_to=message.message_id)
         world.wait_for_text("a", "→ blue")
         world.wait_for_text("a", "in front: said")
 
@@ -94,8 +95,8 @@ def test_a_question_of_the_running_turn_is_answered_though_a_job_asks_too(world:
         world.wait_for_text("a", "How big?")
         world.platform.say("a", "very big")
         world.wait_for_text("a", "as you like")
-        (left,) = inside.store.read(questions.pending)
-        assert left["text"] == "Which colour?"
+        (question,) = inside.store.read(questions.pending)
+        assert question["text"] == "Which colour?"
 
 
 def test_what_a_job_asked_before_a_kill_is_answered_after_it(world: World) -> None:
@@ -117,8 +118,8 @@ def test_status_counts_the_jobs_beside_a_conversation(world: World) -> None:
         world.platform.say("a", "/background two")
         world.wait_for_replies("a", 2)
         world.platform.say("a", "/status")
-        told = world.wait_for_text("a", "2 background jobs run.").text
-        assert "Nothing is running." in told
+        text = world.wait_for_text("a", "2 background jobs run.").text
+        assert "Nothing is running." in text
         world.platform.say("b", "/status", user="u2")
         assert "beside" not in world.wait_for_text("b", "Nothing is running.").text
 
@@ -127,9 +128,9 @@ def test_a_job_whose_conversation_a_chat_has_opened_is_not_beside_it(world: Worl
     world.play(silence())
     with Inside(world) as inside:
         world.platform.say("a", "/background one")
-        told = world.wait_for_text("a", "Working on it in the background").text
+        text = world.wait_for_text("a", "Working on it in the background").text
         eventually(lambda: bool(inside.services.turns.running_agents()), "the job")
-        world.platform.say("a", f"/resume {told.split('(')[1].split(')')[0]}")
+        world.platform.say("a", f"/resume {text.split('(')[1].split(')')[0]}")
         world.wait_for_text("a", "You are in")
         world.platform.say("a", "/status")
         assert "beside" not in world.wait_for_text("a", "A turn is running.").text

@@ -154,16 +154,16 @@ def test_a_job_that_needs_another_one_is_not_kept_waiting_for_a_thread() -> None
 
 
 def test_a_loop_that_is_closed_meanwhile_harms_no_thread() -> None:
-    gate, begun, ended = threading.Event(), threading.Event(), threading.Event()
+    gate, is_begun, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
-        begun.set()
+        is_begun.set()
         gate.wait(_TIMEOUT_S)
         ended.set()
 
     async def leave() -> None:
         task = asyncio.create_task(run_blocking(work))
-        assert await run_blocking(lambda: begun.wait(_TIMEOUT_S))
+        assert await run_blocking(lambda: is_begun.wait(_TIMEOUT_S))
         task.cancel()
 
     asyncio.run(leave())

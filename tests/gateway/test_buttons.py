@@ -11,21 +11,21 @@ from tests.support.loopback.server import ShownMessage
 _DANGEROUS = call("terminal", command="rm -rf /nonexistent/hermes-test")
 
 
-def _asked(world: World) -> ShownMessage:
+def _question_message(world: World) -> ShownMessage:
     world.play(_DANGEROUS)
     world.platform.say("a", "clean up")
-    asked = world.wait_for_text("a", "Allow this command?")
-    assert asked.buttons
-    return asked
+    message = world.wait_for_text("a", "Allow this command?")
+    assert message.buttons
+    return message
 
 
 @pytest.mark.parametrize("command", ["/stop", "/new"])
 def test_they_go_when_the_turn_that_asked_is_stopped(world: World, command: str) -> None:
     with Inside(world) as inside:
-        asked = _asked(world)
+        message = _question_message(world)
         world.platform.say("a", command)
         after = world.wait_for_text("a", "This question is closed.")
-        assert (after.message_id, after.buttons) == (asked.message_id, ())
+        assert (after.message_id, after.buttons) == (message.message_id, ())
         assert inside.store.read(questions.pending) == []
 
 
@@ -43,7 +43,7 @@ def test_they_go_when_nobody_answers_in_time(world: World) -> None:
 def test_they_go_when_somebody_answered_while_the_gateway_was_away(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
-        asked = _asked(world)
+        message = _question_message(world)
         gateway.kill()
     with SessionDB(world.home.database) as store:
         (question,) = store.read(questions.pending)
@@ -52,17 +52,17 @@ def test_they_go_when_somebody_answered_while_the_gateway_was_away(world: World)
     with Inside(world):
         world.wait_for_text("a", "left it")
         after = world.wait_for_text("a", "🚫 Denied.")
-        assert (after.message_id, after.buttons) == (asked.message_id, ())
+        assert (after.message_id, after.buttons) == (message.message_id, ())
 
 
 def test_they_stay_over_a_restart_while_an_answer_is_waited_for(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
-        asked = _asked(world)
+        message = _question_message(world)
         gateway.kill()
     world.play(say("done it"))
     with Inside(world):
-        assert asked.question is not None
-        world.platform.press("a", asked.question, "once")
+        assert message.question is not None
+        world.platform.press("a", message.question, "once")
         world.wait_for_text("a", "done it")
-        assert world.wait_for_text("a", "✅ Allowed once.").message_id == asked.message_id
+        assert world.wait_for_text("a", "✅ Allowed once.").message_id == message.message_id

@@ -23,7 +23,7 @@ from tests.gateway.chaos.surface import Seen, Surface
 from tests.gateway.chaos.verdict import Findings, Talk
 from tests.gateway.harness import TIMEOUT_S, Inside, World
 
-ONE = "k0n1 1/2 is said.\n\nk0n1 2/2 is said."
+REPLY = "k0n1 1/2 is said.\n\nk0n1 2/2 is said."
 TWO = "k0n2 1/2 is said.\n\nk0n2 2/2 is said."
 
 
@@ -60,22 +60,22 @@ def test_a_piece_that_is_sent_again_fits_with_its_mark(world: World) -> None:
 
 def test_a_draft_does_not_overtake_what_was_said_before(world: World) -> None:
     world.configure(streaming=True)
-    begun = "This is what is said while it is written."
+    text = "This is what is said while it is written."
     here, there = Quiet(), Quiet()
-    world.play(silence(here, after=begun), silence(there, after=begun))
+    world.play(silence(here, after=text), silence(there, after=text))
     with Inside(world) as gateway:
         (earlier,) = gateway.store.write(outbox.add, [OutboundPart("loopback", "a", "earlier")])
         gateway.store.write(outbox.begin, earlier)  # it is on its way, for long
         world.platform.say("a", "one")
         assert here.started.wait(TIMEOUT_S)
         world.platform.say("b", "two")
-        world.wait_for_text("b", begun)
+        world.wait_for_text("b", text)
         assert world.replies("a") == []
         gateway.store.write(outbox.sent, earlier)
         here.release()
         there.release()
         world.platform.wait_for(
-            "a", lambda shown: [one.text for one in shown] == [begun], TIMEOUT_S
+            "a", lambda messages: [message.text for message in messages] == [text], TIMEOUT_S
         )
 
 
@@ -111,20 +111,20 @@ class ShownSurface(Surface):
 
 
 def judged(*seen: Seen, resend: Resend = "same", kinds: tuple[str, ...] = ("plain",)) -> Findings:
-    asked = [Question(0, number, kind, f"m{number}") for number, kind in enumerate(kinds, 1)]
+    questions = [Question(0, number, kind, f"m{number}") for number, kind in enumerate(kinds, 1)]
     found = Findings()
-    verdict.of_talk(Talk(ShownSurface(resend, *seen), "chat", asked), found)
+    verdict.of_talk(Talk(ShownSurface(resend, *seen), "chat", questions), found)
     return found
 
 
 def test_one_whole_reply_is_right() -> None:
-    found = judged(Seen(ONE, "m1"))
+    found = judged(Seen(REPLY, "m1"))
     assert found.wrong == []
     assert found.counts["shown"] == {"asked": 1, "answered": 1, "repeats": 0, "stumps": 0}
 
 
 def test_a_reply_in_pieces_is_right() -> None:
-    first, second = ONE.split("\n\n")
+    first, second = REPLY.split("\n\n")
     assert judged(Seen(first, "m1"), Seen(second, "m1")).wrong == []
 
 
@@ -133,35 +133,35 @@ def test_a_reply_in_pieces_is_right() -> None:
     [
         ("has no whole reply", []),
         ("has no whole reply", [Seen("k0n1 1/2 is said.", "m1")]),
-        ("is answered twice", [Seen(ONE, "m1"), Seen(ONE, "m1")]),
-        ("is answered twice", [Seen(ONE, "m1"), Seen("k0n1 2/2 is said.", "m1")]),
+        ("is answered twice", [Seen(REPLY, "m1"), Seen(REPLY, "m1")]),
+        ("is answered twice", [Seen(REPLY, "m1"), Seen("k0n1 2/2 is said.", "m1")]),
         ("torn", [Seen("k0n1 2/2 is said.", "m1"), Seen("k0n1 1/2 is said.", "m1")]),
-        ("has the reply of another", [Seen(ONE + "\n\nk7n1 1/2 is said.", "m1")]),
-        ("nobody asked for", [Seen(ONE, "m1"), Seen("k7n1 1/2 is said.", "m9")]),
-        ("nobody asked for", [Seen(ONE, "m1"), Seen("What is this?", "")]),
-        ("is left half written", [Seen("k0n1 1/2 is ▉", "m1"), Seen(ONE, "m1")]),
-        ("is marked where it need not", [Seen(ONE, "m1"), Seen(f"{REPEAT_MARK}\n{ONE}", "m1")]),
+        ("has the reply of another", [Seen(REPLY + "\n\nk7n1 1/2 is said.", "m1")]),
+        ("nobody asked for", [Seen(REPLY, "m1"), Seen("k7n1 1/2 is said.", "m9")]),
+        ("nobody asked for", [Seen(REPLY, "m1"), Seen("What is this?", "")]),
+        ("is left half written", [Seen("k0n1 1/2 is ▉", "m1"), Seen(REPLY, "m1")]),
+        ("is marked where it need not", [Seen(REPLY, "m1"), Seen(f"{REPEAT_MARK}\n{REPLY}", "m1")]),
     ],
 )
 def test_what_people_must_not_see_is_seen(what: str, seen: list[Seen]) -> None:
-    assert any(what in one for one in judged(*seen).wrong)
+    assert any(what in problem for problem in judged(*seen).wrong)
 
 
 def test_replies_out_of_order_are_seen() -> None:
     kinds = ("plain", "plain")
-    assert judged(Seen(ONE, "m1"), Seen(TWO, "m2"), kinds=kinds).wrong == []
-    (wrong,) = judged(Seen(TWO, "m2"), Seen(ONE, "m1"), kinds=kinds).wrong
+    assert judged(Seen(REPLY, "m1"), Seen(TWO, "m2"), kinds=kinds).wrong == []
+    (wrong,) = judged(Seen(TWO, "m2"), Seen(REPLY, "m1"), kinds=kinds).wrong
     assert "out of order: [2, 1]" in wrong
 
 
 def test_a_marked_repeat_and_the_stump_beside_it_are_counted_where_nothing_better_is_known() -> (
     None
 ):
-    stump, repeat = Seen("k0n1 1/2 is ▉", "m1"), Seen(f"{REPEAT_MARK}\n{ONE}", "m1")
-    found = judged(stump, Seen(ONE, "m1"), repeat, resend="marked")
+    stump, repeat = Seen("k0n1 1/2 is ▉", "m1"), Seen(f"{REPEAT_MARK}\n{REPLY}", "m1")
+    found = judged(stump, Seen(REPLY, "m1"), repeat, resend="marked")
     assert found.wrong == []
     assert found.counts["shown"]["repeats"] == found.counts["shown"]["stumps"] == 1
-    assert judged(stump, Seen(ONE, "m1"), resend="marked").wrong
+    assert judged(stump, Seen(REPLY, "m1"), resend="marked").wrong
 
 
 def test_a_command_is_answered_once_or_told_as_cut_off() -> None:
@@ -174,15 +174,15 @@ def test_a_command_is_answered_once_or_told_as_cut_off() -> None:
 
 
 def test_what_the_store_holds_open_is_seen(home: Home) -> None:
-    asked = [Question(0, 1, "plain")]
+    questions = [Question(0, 1, "plain")]
     with SessionDB(home.database) as store:
         store.create_session("s", "shown")
-        turn = store.write(turns.accept, "s", {"role": "user", "content": asked[0].text("/")})
+        turn = store.write(turns.accept, "s", {"role": "user", "content": questions[0].text("/")})
         store.write(outbox.add, [OutboundPart("shown", "chat", "k0n1")])
     found = Findings()
-    verdict.of_store(home, asked, found)
-    assert any("turns without an end" in one for one in found.wrong)
-    assert any("pieces that were not sent" in one for one in found.wrong)
+    verdict.of_store(home, questions, found)
+    assert any("turns without an end" in problem for problem in found.wrong)
+    assert any("pieces that were not sent" in problem for problem in found.wrong)
     with SessionDB(home.database) as store:
         store.write(turns.start, turn.turn_id)
         store.write(turns.finish, turn.turn_id, "answered")
@@ -190,21 +190,21 @@ def test_what_the_store_holds_open_is_seen(home: Home) -> None:
         store.write(outbox.begin, piece["id"])
         store.write(outbox.sent, piece["id"])
     found = Findings()
-    verdict.of_store(home, asked, found)
+    verdict.of_store(home, questions, found)
     assert found.wrong == []
-    verdict.of_store(home, [*asked, Question(0, 2, "plain")], found)
-    assert any("too few" in one for one in found.wrong)
+    verdict.of_store(home, [*questions, Question(0, 2, "plain")], found)
+    assert any("too few" in problem for problem in found.wrong)
 
 
 @pytest.mark.parametrize(
-    ("said", "is_wrong"),
+    ("prompts", "is_wrong"),
     [(["k0n1", "k0n2"], False), (["k1n1", "k0n2"], True), (["k0n3", "k0n2"], True)],
 )
 def test_the_model_sees_conversations_that_mix_or_are_out_of_order(
-    said: list[str], is_wrong: bool
+    prompts: list[str], is_wrong: bool
 ) -> None:
     model = script.Script()
-    messages = [f'{{"role":"user","content":"{one} wants a plain reply"}}' for one in said]
+    messages = [f'{{"role":"user","content":"{prompt} wants a plain reply"}}' for prompt in prompts]
     body = f'{{"messages":[{",".join(messages)}]}}'.encode()
     model(Recorded("POST", "/v1/chat/completions", {}, body))
     assert bool(model.mixed) == is_wrong

@@ -63,29 +63,29 @@ class Recorded(BasePlatformAdapter):
 @pytest.fixture
 def db(home: Home) -> Iterator[SessionDB]:
     home.create()
-    with SessionDB(home.database) as made:
-        yield made
+    with SessionDB(home.database) as database:
+        yield database
 
 
 def moves(db: SessionDB, *spoken_in: str) -> ChatMigrations:
     return ChatMigrations(db, ["telegram"], lambda _platform, chat: chat in spoken_in)
 
 
-def note(made: ChatMigrations, old: str, new: str) -> None:
-    asyncio.run(made.record(_TELEGRAM, old, new))
+def note(migrations: ChatMigrations, old: str, new: str) -> None:
+    asyncio.run(migrations.record(_TELEGRAM, old, new))
 
 
-def heard(made: ChatMigrations, chat: str, **more: Any) -> MessageEvent:
+def event_in(migrations: ChatMigrations, chat: str, **more: Any) -> MessageEvent:
     event = MessageEvent("hello", source=SessionSource(_TELEGRAM, chat), message_id="5")
     for name, value in more.items():
         setattr(event.source if name == "thread_id" else event, name, value)
-    made.translate(event)
+    migrations.translate(event)
     return event
 
 
-def through(made: ChatMigrations) -> tuple[BasePlatformAdapter, Recorded]:
+def through(migrations: ChatMigrations) -> tuple[BasePlatformAdapter, Recorded]:
     adapter = Recorded()
-    return made.forwarding("telegram", adapter), adapter
+    return migrations.forwarding("telegram", adapter), adapter
 
 
 def place(event: MessageEvent) -> tuple[str, str | None]:
@@ -94,43 +94,43 @@ def place(event: MessageEvent) -> tuple[str, str | None]:
 
 
 def test_a_chat_that_moved_twice_is_one_chat_after_a_restart_too(db: SessionDB) -> None:
-    made = moves(db)
-    note(made, "a", "b")
-    note(made, "b", "c")
-    for one in (made, moves(db)):
-        assert place(heard(one, "a")) == ("a", "5")
-        assert place(heard(one, "b")) == ("a", "b/5")
-        assert place(heard(one, "c")) == ("a", "c/5")
-        assert place(heard(one, "d")) == ("d", "5")
-        following, adapter = through(one)
+    migrations = moves(db)
+    note(migrations, "a", "b")
+    note(migrations, "b", "c")
+    for each in (migrations, moves(db)):
+        assert place(event_in(each, "a")) == ("a", "5")
+        assert place(event_in(each, "b")) == ("a", "b/5")
+        assert place(event_in(each, "c")) == ("a", "c/5")
+        assert place(event_in(each, "d")) == ("d", "5")
+        following, adapter = through(each)
         asyncio.run(following.send("a", "hello"))
         asyncio.run(following.send("d", "hello"))
         assert [call[0] for call in adapter.calls] == ["c", "d"]
 
 
 def test_to_hear_of_a_move_again_changes_nothing(db: SessionDB) -> None:
-    made = moves(db)
-    note(made, "a", "b")
+    migrations = moves(db)
+    note(migrations, "a", "b")
     noted = db.read(meta.get, "gateway.moved.telegram")
-    note(made, "a", "b")
+    note(migrations, "a", "b")
     assert db.read(meta.get, "gateway.moved.telegram") == noted
 
 
 def test_a_message_keeps_its_names_however_often_it_is_handed_in(db: SessionDB) -> None:
-    made = moves(db)
-    note(made, "a", "b")
-    event = heard(made, "b", edits="4", reply_to_message_id="3", thread_id="2")
-    made.translate(event)
+    migrations = moves(db)
+    note(migrations, "a", "b")
+    event = event_in(migrations, "b", edits="4", reply_to_message_id="3", thread_id="2")
+    migrations.translate(event)
     assert place(event) == ("a", "b/5")
     assert (event.edits, event.reply_to_message_id) == ("b/4", "b/3")
     assert event.source is not None and event.source.thread_id == "b/2"
 
 
 def test_names_are_good_in_the_chat_that_gave_them_alone(db: SessionDB) -> None:
-    made = moves(db)
-    following, adapter = through(made)
+    migrations = moves(db)
+    following, adapter = through(migrations)
     before = asyncio.run(following.send("a", "one", "5", {"thread_id": "2"}))
-    note(made, "a", "b")
+    note(migrations, "a", "b")
     asyncio.run(following.send("a", "two", "5", {"thread_id": "2"}))
     after = asyncio.run(following.send("a", "three", "b/5", {"thread_id": "b/2"}))
     assert adapter.calls == [("a", "5", "2"), ("b", None, None), ("b", "5", "2")]
@@ -147,28 +147,28 @@ def test_names_are_good_in_the_chat_that_gave_them_alone(db: SessionDB) -> None:
 def test_a_chat_with_a_conversation_of_its_own_keeps_it_and_gets_what_was_for_the_old_one(
     db: SessionDB,
 ) -> None:
-    made = moves(db, "b")
-    note(made, "a", "b")
-    assert place(heard(made, "b")) == ("b", "5")
-    following, adapter = through(made)
+    migrations = moves(db, "b")
+    note(migrations, "a", "b")
+    assert place(event_in(migrations, "b")) == ("b", "5")
+    following, adapter = through(migrations)
     asyncio.run(following.send("a", "for the old one", "5"))
     asyncio.run(following.send("b", "for this one", "5"))
     assert adapter.calls == [("b", None, None), ("b", "5", None)]
 
 
 def test_a_chat_that_is_said_to_be_where_it_was_is_there(db: SessionDB) -> None:
-    made = moves(db)
-    note(made, "a", "b")
-    note(made, "b", "a")
-    following, adapter = through(made)
+    migrations = moves(db)
+    note(migrations, "a", "b")
+    note(migrations, "b", "a")
+    following, adapter = through(migrations)
     asyncio.run(following.send("a", "hello", "5"))
     assert adapter.calls == [("a", "5", None)]
 
 
 def test_a_move_that_cannot_be_stored_did_not_happen(db: SessionDB) -> None:
-    made = moves(db)
+    migrations = moves(db)
     with disk_full_at(db, "INSERT ON meta"), pytest.raises(StoreFullError):
-        note(made, "a", "b")
-    assert place(heard(made, "b")) == ("b", "5")
-    note(made, "a", "b")
-    assert place(heard(made, "b")) == ("a", "b/5")
+        note(migrations, "a", "b")
+    assert place(event_in(migrations, "b")) == ("b", "5")
+    note(migrations, "a", "b")
+    assert place(event_in(migrations, "b")) == ("a", "b/5")

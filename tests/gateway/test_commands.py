@@ -20,7 +20,7 @@ from tests.support.loopback.adapter import LoopbackAdapter
 _TIMEOUT_S = 10
 
 
-def _told(world: World) -> str:
+def _last_request(world: World) -> str:
     """What the model was asked last."""
     return json.dumps(world.model.model_requests[-1].json["messages"])
 
@@ -32,13 +32,13 @@ def _replaced(world: World, old: str, new: str) -> None:
 
 
 def test_every_command_that_chats_have_is_in_the_one_table() -> None:
-    wanted = (
+    expected = (
         "new reset stop retry undo branch title resume sessions search expand compress compact model"
         " usage status approve deny background queue steer sethome whoami help restart pair"
     )
-    known = {name for one in TABLE for name in (one.name, *one.aliases)}
-    assert set(wanted.split()) <= known
-    assert "exit" not in known
+    names = {name for command in TABLE for name in (command.name, *command.aliases)}
+    assert set(expected.split()) <= names
+    assert "exit" not in names
 
 
 def test_help_lists_the_commands_and_those_of_plugins(world: World) -> None:
@@ -63,7 +63,7 @@ def test_our_own_commands_speak_plainly_and_those_of_plugins_may_use_markdown(
         '    ctx.command("weather", lambda text: f"**Rain** in {text}.", description="Tell it.")\n'
     )
     init.write_text(init.read_text() + added)
-    told: dict[str, bool] = {}
+    is_plain: dict[str, bool] = {}
     send = LoopbackAdapter.send
 
     async def watched(
@@ -73,7 +73,7 @@ def test_our_own_commands_speak_plainly_and_those_of_plugins_may_use_markdown(
         reply_to: str | None = None,
         metadata: SendMetadata | None = None,
     ) -> SendResult:
-        told[content] = (metadata or {}).get("plain", False)
+        is_plain[content] = (metadata or {}).get("plain", False)
         return await send(self, chat_id, content, reply_to, metadata)
 
     monkeypatch.setattr(LoopbackAdapter, "send", watched)
@@ -85,7 +85,7 @@ def test_our_own_commands_speak_plainly_and_those_of_plugins_may_use_markdown(
         ):
             world.platform.say("a", text)
             world.wait_for_text("a", answer)
-    assert list(told.values()) == [True, False, False]
+    assert list(is_plain.values()) == [True, False, False]
 
 
 def test_help_leaves_out_what_somebody_may_not_use(world: World) -> None:
@@ -104,10 +104,10 @@ def test_model_alone_lists_what_is_known(world: World) -> None:
     _replaced(world, "retries = 1", 'retries = 1\nfallbacks = ["openai/gpt-4o-mini"]')
     with Inside(world):
         world.platform.say("a", "/model")
-        told = world.wait_for_text("a", "scripted (").text
-        assert "  scripted: from the settings" in told
-        assert "  openai/gpt-4o-mini: a fallback" in told
-        assert "/model NAME" in told
+        text = world.wait_for_text("a", "scripted (").text
+        assert "  scripted: from the settings" in text
+        assert "  openai/gpt-4o-mini: a fallback" in text
+        assert "/model NAME" in text
 
 
 def test_a_path_and_a_command_after_a_blank_are_something_to_say(world: World) -> None:
@@ -126,7 +126,7 @@ def test_what_is_said_right_after_new_is_said_in_the_new_conversation(world: Wor
         world.platform.say("a", "/new")
         world.platform.say("a", "who am I?")
         world.wait_for_text("a", "You said: who am I?")
-        assert "Ada" not in _told(world)
+        assert "Ada" not in _last_request(world)
 
 
 def test_new_after_a_restart_is_a_reset_of_what_was_before(world: World) -> None:
@@ -159,9 +159,9 @@ def test_retry_asks_the_last_thing_again(world: World) -> None:
         world.wait_for_text("a", "a poor answer")
         world.platform.say("a", "/retry")
         world.wait_for_text("a", "a better one")
-        told = _told(world)
-        assert told.count("what is it?") == 1
-        assert "poor" not in told
+        request = _last_request(world)
+        assert request.count("what is it?") == 1
+        assert "poor" not in request
 
 
 def test_undo_takes_an_exchange_back(world: World) -> None:
@@ -173,8 +173,8 @@ def test_undo_takes_an_exchange_back(world: World) -> None:
         world.wait_for_text("a", "Undone from here on: 'banana'")
         world.platform.say("a", "cherry")
         world.wait_for_text("a", "You said: cherry")
-        assert "apple" in _told(world)
-        assert "banana" not in _told(world)
+        assert "apple" in _last_request(world)
+        assert "banana" not in _last_request(world)
 
 
 def test_a_branch_goes_on_in_a_copy(world: World) -> None:
@@ -186,12 +186,12 @@ def test_a_branch_goes_on_in_a_copy(world: World) -> None:
         world.wait_for_text("a", f"/resume {before} goes back")
         world.platform.say("a", "banana")
         world.wait_for_text("a", "You said: banana")
-        assert "apple" in _told(world)
+        assert "apple" in _last_request(world)
         world.platform.say("a", f"/resume {before}")
         world.platform.say("a", "cherry")
         world.wait_for_text("a", "You said: cherry")
-        assert "apple" in _told(world)
-        assert "banana" not in _told(world)
+        assert "apple" in _last_request(world)
+        assert "banana" not in _last_request(world)
 
 
 def test_a_command_right_after_a_reply_waits_for_the_rest_of_the_turn(world: World) -> None:
@@ -231,11 +231,11 @@ def test_a_title_names_a_conversation_that_resume_finds(world: World) -> None:
         world.platform.say("a", "/sessions")
         assert "Fruit" in world.wait_for_replies("a", 4)[3]
         world.platform.say("a", "/resume Fruit")
-        told = world.wait_for_text("a", "You are in 'Fruit' now").text
-        assert ": 2 messages, the last one 20" in told
+        text = world.wait_for_text("a", "You are in 'Fruit' now").text
+        assert ": 2 messages, the last one 20" in text
         world.platform.say("a", "go on")
         world.wait_for_text("a", "You said: go on")
-        assert "apple" in _told(world)
+        assert "apple" in _last_request(world)
 
 
 def test_new_with_a_title_names_the_new_conversation(world: World) -> None:
@@ -252,7 +252,7 @@ def test_new_with_a_title_names_the_new_conversation(world: World) -> None:
         row = inside.store.get_session(entry.session_id) or {}
         assert (row["title"], row["user_id"], row["chat_id"]) == ("Holiday plans", "u1", "a")
         assert started.count(entry.session_id) == 1
-        assert "apple" not in _told(world)
+        assert "apple" not in _last_request(world)
         world.platform.say("a", "/reset Holiday plans")
         assert "belongs to session" in world.wait_for_replies("a", 4)[3]
         (entry,) = inside.runner.session_store.list_sessions()
@@ -354,7 +354,7 @@ def test_compress_shortens_expand_brings_back_and_undo_undoes(world: World) -> N
         world.wait_for_text("a", "The conversation continues in")
         world.platform.say("a", "still there?")
         world.wait_for_text("a", "You said: still there?")
-        assert "A summary" in _told(world)
+        assert "A summary" in _last_request(world)
         after = inside.runner.session_store.list_sessions()[0].session_id
         assert after != before
         world.platform.say("a", "/expand 1")
@@ -363,7 +363,7 @@ def test_compress_shortens_expand_brings_back_and_undo_undoes(world: World) -> N
         world.wait_for_text("a", "The last compaction is undone")
         world.platform.say("a", "and now?")
         world.wait_for_text("a", "You said: and now?")
-        assert "word number 0 is" in _told(world)
+        assert "word number 0 is" in _last_request(world)
         assert inside.runner.session_store.list_sessions()[0].session_id == before
         inside.runner.session_store.save_changes()
         (row,) = inside.store.read(routes.load).values()
@@ -377,12 +377,12 @@ def test_new_tells_of_a_turn_that_it_stopped_before_its_first_word(world: World)
         world.platform.say("a", "important request")
         assert quiet.started.wait(_TIMEOUT_S)
         world.platform.say("a", "/new")
-        told = world.wait_for_text("a", "Session reset")
-        assert "The running turn was stopped." in told.text
+        message = world.wait_for_text("a", "Session reset")
+        assert "The running turn was stopped." in message.text
         world.platform.say("a", "hello")
         world.wait_for_text("a", "You said: hello")
         world.platform.say("a", "/new")
-        world.platform.wait_for("a", lambda shown: "Session reset" in shown[-1].text)
+        world.platform.wait_for("a", lambda messages: "Session reset" in messages[-1].text)
         assert "stopped" not in world.replies("a")[-1]
 
 
@@ -394,17 +394,17 @@ def test_what_a_turn_summed_up_is_neither_taken_back_nor_asked_again(world: Worl
             sent += 1
             assert sent < 30
             world.platform.say("a", f"word number {sent} is {'blue ' * 600}")
-            world.platform.wait_for("a", lambda shown, n=sent: len(shown) >= n, 30)
+            world.platform.wait_for("a", lambda messages, n=sent: len(messages) >= n, 30)
         (entry,) = inside.runner.session_store.list_sessions()
         world.platform.say("a", "/undo 99")
-        said = world.wait_for_text("a", "/undo compress").text
-        (number,) = re.findall(r"only (\d+) exchange", said)
+        text = world.wait_for_text("a", "/undo compress").text
+        (number,) = re.findall(r"only (\d+) exchange", text)
         world.platform.say("a", f"/undo {number}")
         world.wait_for_text("a", "Undone")
         before = inside.store.get_messages_as_conversation(entry.session_id)
         world.platform.say("a", "/retry")
         world.wait_for_text("a", "nothing to retry since")
-        assert any(one.get("kind") == "summary" for one in before)
+        assert any(message.get("kind") == "summary" for message in before)
         assert inside.store.get_messages_as_conversation(entry.session_id) == before
 
 
@@ -416,19 +416,19 @@ def test_a_route_follows_a_conversation_that_a_turn_shortened(world: World) -> N
             sent += 1
             assert sent < 30
             world.platform.say("a", f"word number {sent} is {'blue ' * 600}")
-            world.platform.wait_for("a", lambda shown, n=sent: len(shown) >= n, 30)
+            world.platform.wait_for("a", lambda messages, n=sent: len(messages) >= n, 30)
         (entry,) = inside.runner.session_store.list_sessions()
         assert (inside.store.get_session(entry.session_id) or {})["depth"] == 1
         (row,) = inside.store.read(routes.load).values()
         assert row["session_id"] == entry.session_id
         world.platform.say("a", "short")
         world.wait_for_text("a", "You said: short")
-        assert f"word number {sent}" in _told(world)
+        assert f"word number {sent}" in _last_request(world)
         first = entry.session_id
     with Inside(world) as inside:
         world.platform.say("a", "after a restart")
         world.wait_for_text("a", "You said: after a restart")
-        assert f"word number {sent}" in _told(world)
+        assert f"word number {sent}" in _last_request(world)
         assert inside.runner.session_store.list_sessions()[0].session_id == first
 
 
@@ -552,11 +552,14 @@ def test_what_waits_for_a_yes_is_approved_or_denied_in_words(world: World) -> No
         world.wait_for_text("a", "done it")
         world.platform.say("a", "once more")
         world.platform.wait_for(
-            "a", lambda shown: sum("Allow this command?" in one.text for one in shown) == 2
+            "a",
+            lambda messages: (
+                sum("Allow this command?" in message.text for message in messages) == 2
+            ),
         )
         world.platform.say("a", "/deny not today")
         world.wait_for_text("a", "left it")
-        assert "not today" in _told(world)
+        assert "not today" in _last_request(world)
         world.platform.say("a", "/approve")
         world.wait_for_text("a", "There is no open question.")
 
@@ -575,7 +578,7 @@ def test_background_is_answered_beside_the_conversation(world: World) -> None:
         world.wait_for_text("a", "in front")
         world.platform.say("a", "two")
         world.wait_for_text("a", "You said: two")
-        assert "look it up" not in _told(world)
+        assert "look it up" not in _last_request(world)
 
 
 def test_queue_waits_and_steer_is_heard(world: World) -> None:
@@ -636,13 +639,13 @@ def test_a_command_that_a_crash_cut_off_is_told_and_not_done_again(world: World)
         )
     with Process(world) as gateway:
         gateway.wait_until_up()
-        told = world.wait_for_replies("a", 3)[1:]
-        assert "while /undo was running" in told[0]
-        assert "your last message" in told[1]
+        replies = world.wait_for_replies("a", 3)[1:]
+        assert "while /undo was running" in replies[0]
+        assert "your last message" in replies[1]
         world.platform.say("a", "/undo", message_id="cut")
         world.platform.say("a", "banana")
         world.wait_for_text("a", "You said: banana")
-        assert "apple" in _told(world)
+        assert "apple" in _last_request(world)
 
 
 @pytest.mark.parametrize("command", ["/new", "/status", "/stop"])
@@ -664,7 +667,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
         world.wait_for_replies("a", 1)
     text = world.home.config.read_text()
     world.home.config.write_text(text[text.index("[agent]") :])
-    known = {
+    names = {
         "/title Shopping": "called 'Shopping'",
         "/status": "Model: There is no model.",
         "/sessions": "Shopping",
@@ -678,7 +681,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
         "/undo": "Undone from here on: 'remember the milk'",
     }
     with Inside(world):
-        for number, (line, expected) in enumerate(known.items(), 2):
+        for number, (line, expected) in enumerate(names.items(), 2):
             world.platform.say("a", line)
             assert expected in world.wait_for_replies("a", number)[-1]
 
@@ -687,7 +690,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
 def test_a_command_that_chats_do_not_have_is_not_proposed(world: World, line: str) -> None:
     with Inside(world):
         world.platform.say("a", line)
-        said = world.wait_for_text("a", f"Unknown command {line}.").text
-        assert "Do you mean" not in said
+        text = world.wait_for_text("a", f"Unknown command {line}.").text
+        assert "Do you mean" not in text
         world.platform.say("a", "/statu")
         world.wait_for_text("a", "Did you mean /status?")

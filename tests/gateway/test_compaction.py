@@ -85,7 +85,7 @@ def test_new_stops_a_shortening_with_a_word(world: World) -> None:
         assert ended is not None
         assert ended["end_reason"] == "session_reset"
         eventually(lambda: not inside.open_turns())
-        assert not any("went wrong" in one for one in world.replies("a"))
+        assert not any("went wrong" in reply for reply in world.replies("a"))
 
 
 def test_commands_of_a_chat_find_the_conversation_where_another_one_shortened_it(

@@ -20,7 +20,7 @@ from tests.support.faults import disk_full_at, eventually
 _TIMEOUT_S = 10
 
 
-def _told(world: World) -> str:
+def _last_request(world: World) -> str:
     """What the model was asked last."""
     return json.dumps(world.model.model_requests[-1].json["messages"])
 
@@ -54,10 +54,10 @@ def test_new_while_messages_wait_answers_them_in_the_new_conversation(world: Wor
         world.wait_for_text("a", "2 queued messages will be answered in it.")
         world.wait_for_text("a", "You said: and I wait")
         world.wait_for_text("a", "You said: so do I")
-        assert "Ada" not in _told(world)
-        assert "and I wait" in _told(world)
-        said = [one["content"] for one in inside.store.get_messages_as_conversation(old)]
-        assert "and I wait" not in said
+        assert "Ada" not in _last_request(world)
+        assert "and I wait" in _last_request(world)
+        texts = [message["content"] for message in inside.store.get_messages_as_conversation(old)]
+        assert "and I wait" not in texts
         assert inside.store.read(turns.unfinished) == []
         assert inside.store.check() == []
 
@@ -76,18 +76,18 @@ def test_new_while_a_terminal_runs_the_conversation_answers_all_that_waits(world
             world.wait_for_text("a", "2 queued messages will be answered in it.")
             world.wait_for_text("a", "You said: and I wait")
             world.wait_for_text("a", "You said: so do I")
-            assert "Ada" not in _told(world)
+            assert "Ada" not in _last_request(world)
 
 
 @pytest.mark.parametrize(
-    ("stop", "said", "is_answered"),
+    ("stop", "expected", "is_answered"),
     [
         ("/stop", "Nothing is running here. 1 queued message is next", True),
         ("/stop all", "1 queued message was cancelled.", False),
     ],
 )
 def test_what_waits_for_a_terminal_is_not_stopped_as_if_it_ran(
-    world: World, stop: str, said: str, is_answered: bool
+    world: World, stop: str, expected: str, is_answered: bool
 ) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
@@ -103,7 +103,7 @@ def test_what_waits_for_a_terminal_is_not_stopped_as_if_it_ran(
                 )
             )
             world.platform.say("a", stop)
-            world.wait_for_text("a", said)
+            world.wait_for_text("a", expected)
         world.platform.say("a", "three")
         world.wait_for_text("a", "You said: three")
         assert any("You said: two" in text for text in world.replies("a")) is is_answered
@@ -114,16 +114,16 @@ def test_what_a_killed_terminal_left_is_named_and_can_be_given_up(world: World) 
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         eventually(lambda: inside.open_turns() == set())
-        left = inside.store.write(
+        acceptance = inside.store.write(
             turns.accept, _here(inside), {"role": "user", "content": "in a terminal"}
         )
         events: list[LogEntry] = []
-        inside.services.turns.engine.subscribe(left.conversation_id, events.append)
+        inside.services.turns.engine.subscribe(acceptance.conversation_id, events.append)
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "in a terminal has no answer yet.")
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "1 message of a terminal was cancelled.")
-        (ended,) = [entry.event for entry in events if entry.turn_id == left.turn_id]
+        (ended,) = [entry.event for entry in events if entry.turn_id == acceptance.turn_id]
         assert isinstance(ended, TurnEnded) and ended.status == "interrupted"
         world.platform.say("a", "/undo")
         world.wait_for_text("a", "Undone from here on: 'in a terminal'")
@@ -145,7 +145,7 @@ def test_status_tells_what_waits_from_what_runs(world: World) -> None:
 def test_plugins_are_told_of_a_reset_before_what_waits_begins(world: World) -> None:
     quiet = Quiet()
     world.play(silence(quiet))
-    told: list[str] = []
+    calls: list[str] = []
     with Inside(world):
         world.platform.say("a", "one")
         assert quiet.started.wait(_TIMEOUT_S)
@@ -153,25 +153,25 @@ def test_plugins_are_told_of_a_reset_before_what_waits_begins(world: World) -> N
 
         def reset() -> None:
             begins.wait(0.3)  # a plugin that takes its time
-            told.append("on_session_reset")
+            calls.append("on_session_reset")
 
         plugins.register_hook("on_session_reset", reset)
-        plugins.register_hook("on_session_start", lambda: told.append("on_session_start"))
+        plugins.register_hook("on_session_start", lambda: calls.append("on_session_start"))
         plugins.register_hook("on_turn_start", begins.set)
         world.platform.say("a", "two")
         world.platform.say("a", "/new")
         world.wait_for_text("a", "You said: two")
-        assert told == ["on_session_reset", "on_session_start"]
+        assert calls == ["on_session_reset", "on_session_start"]
 
 
 def test_nothing_runs_in_a_conversation_whose_end_was_told(world: World) -> None:
     quiet = Quiet()
     world.play(silence(quiet))
-    told: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
     with Inside(world) as inside:
         for hook in ("on_session_finalize", "on_session_start", "on_turn_start", "on_turn_end"):
             plugins.register_hook(
-                hook, lambda session_id, hook=hook: told.append((hook, session_id))
+                hook, lambda session_id, hook=hook: calls.append((hook, session_id))
             )
         world.platform.say("a", "one")
         assert quiet.started.wait(_TIMEOUT_S)
@@ -180,9 +180,9 @@ def test_nothing_runs_in_a_conversation_whose_end_was_told(world: World) -> None
         _wait_until_taken(world)
         world.platform.say("a", "/new")
         world.wait_for_text("a", "You said: two")
-        eventually(lambda: len(told) == 7, "the end of the second turn")
+        eventually(lambda: len(calls) == 7, "the end of the second turn")
         new = _here(inside)
-        assert told == [
+        assert calls == [
             ("on_session_start", old),
             ("on_turn_start", old),
             ("on_turn_end", old),
@@ -219,7 +219,7 @@ def test_a_new_that_cannot_be_stored_leaves_what_waits_where_it_was(world: World
             world.platform.say("a", "/new")
             world.wait_for_text("a", "no space left")
         world.wait_for_text("a", "You said: who am I?")
-        assert "Ada" in _told(world)
+        assert "Ada" in _last_request(world)
 
 
 @pytest.mark.parametrize("is_everyday", [True, False])
@@ -235,17 +235,17 @@ def test_a_message_that_is_taken_in_while_its_chat_leaves_is_said_where_the_chat
         old, routes, of = _here(inside), inside.runner.session_store, inside.services.model_input.of
         (entry,) = routes.list_sessions()
 
-        def leave(*said: Any) -> Any:
+        def leave(*args: Any) -> Any:
             """The chat has been looked up; before the message is stored, it leaves."""
             monkeypatch.undo()
             routes.reset_session(entry.session_key)
-            return of(*said)
+            return of(*args)
 
         monkeypatch.setattr(inside.services.model_input, "of", leave)
         world.platform.say("a", "hello")
         world.wait_for_text("a", "You said: hello")
         assert _here(inside) != old
-        assert "marzipan" not in _told(world)
+        assert "marzipan" not in _last_request(world)
         assert (inside.store.get_session(old) or {})["end_reason"] == "session_reset"
 
 
@@ -262,7 +262,7 @@ def test_a_conversation_at_work_is_not_reset_by_the_clock(world: World) -> None:
         _wait_until_taken(world)
         quiet.release()
         world.wait_for_text("a", "You said: are you there?")
-        assert "take your time" in _told(world)
+        assert "take your time" in _last_request(world)
 
 
 def test_a_turn_that_new_stopped_does_not_go_on_after_a_crash(world: World) -> None:
@@ -296,8 +296,10 @@ def test_what_was_shown_of_a_turn_that_new_stopped_says_so_after_a_crash(world: 
     with SessionDB(world.home.database) as store:
         store.write(sessions.end_for_reset, turn["session_id"])
     with Inside(world):
-        said = "Half of the answer is written here by now.\n\n⏹ Stopped."
-        world.platform.wait_for("a", lambda shown: [one.text for one in shown] == [said])
+        text = "Half of the answer is written here by now.\n\n⏹ Stopped."
+        world.platform.wait_for(
+            "a", lambda messages: [message.text for message in messages] == [text]
+        )
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
@@ -319,14 +321,14 @@ def test_a_room_that_passes_to_somebody_else_does_not_pass_on_what_was_said_in_p
             assert routes.prune_old_entries(90) == 1
         world.platform.say("room", "what was the code?", user="bob")
         world.wait_for_text("room", "You said: what was the code?")
-        assert "4711" not in _told(world)
+        assert "4711" not in _last_request(world)
         world.platform.say("room", "/status", user="bob")
         world.wait_for_text("room", _here(inside))
         assert _here(inside) != hers
         assert (inside.store.get_session(_here(inside)) or {})["user_id"] == "bob"
         world.platform.say("room", "and now?", user="bob")
         world.wait_for_text("room", "You said: and now?")
-        assert "what was the code?" in _told(world)
+        assert "what was the code?" in _last_request(world)
 
 
 def test_what_waits_in_a_room_is_not_passed_on_with_it(world: World) -> None:
@@ -345,6 +347,6 @@ def test_what_waits_in_a_room_is_not_passed_on_with_it(world: World) -> None:
         quiet.release()
         world.wait_for_text("room", "You said: who is there?")
         eventually(lambda: inside.open_turns() == set())
-        assert "4711" not in _told(world)
-        assert not any("4711" in one for one in world.replies("room"))
+        assert "4711" not in _last_request(world)
+        assert not any("4711" in reply for reply in world.replies("room"))
         assert inside.store.check() == []

@@ -33,10 +33,10 @@ def test_chats_do_not_mix(world: World) -> None:
             assert f"this is chat {chat}" in world.wait_for_replies(chat, 1)[0]
         world.platform.say("a", "again")
         world.wait_for_replies("a", 2)
-        asked = world.model.model_requests[-1].json["messages"]
-        told = json.dumps(asked)
-        assert "this is chat a" in told
-        assert "this is chat b" not in told
+        messages = world.model.model_requests[-1].json["messages"]
+        request_text = json.dumps(messages)
+        assert "this is chat a" in request_text
+        assert "this is chat b" not in request_text
 
 
 def test_a_second_delivery_of_the_same_message_is_not_answered_again(world: World) -> None:
@@ -80,8 +80,8 @@ def test_whoever_wrote_in_a_conversation_that_is_deleted_hears_of_it_and_goes_on
         with SessionDB(world.home.database) as store:
             store.write(sessions.delete, [row["id"] for row in store.list_sessions_rich()])
         quiet.release()
-        told = world.wait_for_replies("a", 2)
-        assert all("was deleted" in text for text in told)
+        replies = world.wait_for_replies("a", 2)
+        assert all("was deleted" in text for text in replies)
         world.platform.say("a", "three")
         assert "three" in world.wait_for_replies("a", 3)[2]
 
@@ -134,8 +134,8 @@ def test_a_long_reply_comes_in_pieces_and_in_order(world: World) -> None:
     with Inside(world):
         world.platform.say("a", "tell me a lot")
         world.wait_for_text("a", "Paragraph 59.")
-        told = "".join(world.replies("a"))
-        positions = [told.index(f"Paragraph {number}.") for number in range(60)]
+        joined = "".join(world.replies("a"))
+        positions = [joined.index(f"Paragraph {number}.") for number in range(60)]
         assert positions == sorted(positions)
         assert len(world.replies("a")) > 1
 
@@ -144,24 +144,24 @@ def test_a_dangerous_call_waits_for_a_button_in_the_chat(world: World) -> None:
     world.play(call("terminal", command="rm -rf /nonexistent/hermes-test"), say("done it"))
     with Inside(world):
         world.platform.say("a", "clean up")
-        asked = world.wait_for_text("a", "Allow this command?")
-        assert asked.question is not None
-        assert ("Deny", "deny") in asked.buttons
-        world.platform.press("a", asked.question, "deny")
+        message = world.wait_for_text("a", "Allow this command?")
+        assert message.question is not None
+        assert ("Deny", "deny") in message.buttons
+        world.platform.press("a", message.question, "deny")
         world.wait_for_text("a", "done it")
         after = world.wait_for_text("a", "🚫 Denied.")
-        assert (after.message_id, after.buttons) == (asked.message_id, ())
+        assert (after.message_id, after.buttons) == (message.message_id, ())
         assert "Allow this command?" in after.text
-        told = json.dumps(world.model.model_requests[-1].json)
-        assert "not allow" in told or "denied" in told.lower()
+        request_text = json.dumps(world.model.model_requests[-1].json)
+        assert "not allow" in request_text or "denied" in request_text.lower()
 
 
 def test_a_clarifying_question_is_answered_with_the_next_message(world: World) -> None:
     world.play(call("clarify", question="Which one?", choices=["red", "blue"]), say("blue it is"))
     with Inside(world):
         world.platform.say("a", "paint it")
-        asked = world.wait_for_text("a", "Which one?")
-        assert asked.buttons == (("red", "red"), ("blue", "blue"))
+        message = world.wait_for_text("a", "Which one?")
+        assert message.buttons == (("red", "red"), ("blue", "blue"))
         world.platform.say("a", "2")
         world.wait_for_text("a", "blue it is")
         assert world.wait_for_text("a", "→ blue").buttons == ()
@@ -244,7 +244,7 @@ def test_whatever_is_sent_has_a_name_of_its_own(world: World) -> None:
         world.platform.say("a", "hello")
         for chat in ("s", "t", "a"):
             world.wait_for_replies(chat, 1)
-    keys = [one.key for one in world.platform.attempts]
+    keys = [attempt.key for attempt in world.platform.attempts]
     assert all(keys)
     assert len(set(keys)) == len(keys)
 
@@ -285,16 +285,16 @@ def test_a_command_that_names_nobody_is_for_us_when_we_have_it(
 def test_streaming_shows_the_reply_in_one_message(world: World) -> None:
     world.configure(streaming=True)
     quiet = Quiet()
-    begun = "This is a beginning that is long enough to be shown. "
-    world.play(silence(quiet, after=begun, then="And this is the end."))
+    text = "This is a beginning that is long enough to be shown. "
+    world.play(silence(quiet, after=text, then="And this is the end."))
     with Inside(world):
         world.platform.say("a", "tell me")
         world.wait_for_text("a", "beginning")
         assert world.replies("a")[0].endswith("▉")
         quiet.release()
-        whole = begun + "And this is the end."
-        shown = world.platform.wait_for("a", lambda shown: shown[0].text == whole)
-        assert len(shown) == 1
+        whole = text + "And this is the end."
+        messages = world.platform.wait_for("a", lambda messages: messages[0].text == whole)
+        assert len(messages) == 1
 
 
 def test_a_failed_turn_says_why(world: World) -> None:
@@ -315,7 +315,7 @@ def test_unknown_commands_name_the_nearest_one(world: World) -> None:
         new = ("new", "Start a new conversation.")
         eventually(lambda: new in world.platform.commands, "the menu")
         announced = {name for name, _ in world.platform.commands}
-        assert announced.isdisjoint(one.name for one in TABLE if one.owner_only), (
+        assert announced.isdisjoint(command.name for command in TABLE if command.owner_only), (
             "everybody in a chat sees its menu"
         )
 

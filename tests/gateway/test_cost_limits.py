@@ -27,9 +27,9 @@ def test_a_limit_is_not_escaped_by_choosing_a_model_without_a_price(world: World
             "$0.00001 per day for you (a day ends at midnight UTC) leaves",
         )
         world.platform.say("m", "/model gpt-unpriced-x", user="m1")
-        told = world.wait_for_replies("m", 2)[1]
-        assert "gpt-unpriced-x has no known price" in told
-        assert "$0.00001 per day" in told
+        reply = world.wait_for_replies("m", 2)[1]
+        assert "gpt-unpriced-x has no known price" in reply
+        assert "$0.00001 per day" in reply
         world.platform.say("m", "and now?", user="m1")
         assert "leaves too little" in world.wait_for_replies("m", 3)[2]
         world.platform.say("o", "/model gpt-unpriced-x")
@@ -60,10 +60,10 @@ def test_that_the_limit_does_not_hold_for_the_model_of_the_house_is_said_once(wo
         with Inside(world):
             world.platform.say("m", words, user="m1")
             world.wait_for_text("m", f"You said: {words}")
-    told = [text for text in world.replies("m") if "limits on money cannot be enforced" in text]
-    assert len(told) == 1
-    assert told[0].startswith("ℹ️ ")
-    assert world.replies("m").index(told[0]) == 0
+    texts = [text for text in world.replies("m") if "limits on money cannot be enforced" in text]
+    assert len(texts) == 1
+    assert texts[0].startswith("ℹ️ ")
+    assert world.replies("m").index(texts[0]) == 0
 
 
 def test_a_shortening_that_the_limit_does_not_allow_is_refused_with_the_reason(
@@ -78,15 +78,17 @@ def test_a_shortening_that_the_limit_does_not_allow_is_refused_with_the_reason(
         limits = Limits(person="loopback:m1")
         inside.store.write(budgets.reserve, "spent", limits, Estimate(1, 0.01, 0.0))
         world.platform.say("m", "/compress", user="m1")
-        told = world.wait_for_replies("m", 4)[3]
-        assert told.startswith("⚠️ Nothing was compacted: the limit of $0.01 per day for you")
+        reply = world.wait_for_replies("m", 4)[3]
+        assert reply.startswith("⚠️ Nothing was compacted: the limit of $0.01 per day for you")
 
 
-@pytest.mark.parametrize(("usd", "shown"), [(0.00001, "$0.00001"), (0.5, "$0.50"), (2.0, "$2.00")])
-def test_money_is_written_as_people_write_it(world: World, usd: float, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("usd", "expected"), [(0.00001, "$0.00001"), (0.5, "$0.50"), (2.0, "$2.00")]
+)
+def test_money_is_written_as_people_write_it(world: World, usd: float, expected: str) -> None:
     _limited(world, "gpt-unpriced-x", usd)
     with Inside(world):
         world.platform.say("m", "hello", user="m1")
         world.wait_for_text("m", "You said: hello")
         world.platform.say("m", "/usage", user="m1")
-        assert f" of {shown}." in world.wait_for_text("m", "Today, all your").text
+        assert f" of {expected}." in world.wait_for_text("m", "Today, all your").text

@@ -85,10 +85,10 @@ class _Fickle(BasePlatformAdapter):
         return found
 
     def _do(self) -> SendResult:
-        told = self.next.popleft() if self.next else SendResult(True, f"id{next(self._ids)}")
-        if isinstance(told, Exception):
-            raise told
-        return told
+        result = self.next.popleft() if self.next else SendResult(True, f"id{next(self._ids)}")
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     @property
     def texts(self) -> list[str]:
@@ -161,8 +161,8 @@ class _Post:
 
 @pytest.fixture
 def store() -> Iterator[SessionDB]:
-    with SessionDB.in_memory() as made:
-        yield made
+    with SessionDB.in_memory() as memory_store:
+        yield memory_store
 
 
 def test_pieces_of_a_chat_go_out_one_after_the_other(store: SessionDB) -> None:
@@ -255,7 +255,7 @@ def test_a_piece_whose_conversation_is_deleted_while_it_is_sent_is_let_go(
     post = _Post(store, resend)
     post.reply("one")
 
-    async def send(*_given: object) -> SendResult:
+    async def send(*_args: object) -> SendResult:
         store.write(sessions.delete, ["s"])
         return _failed(kind) if kind else SendResult(True, "id")
 
@@ -301,8 +301,8 @@ def test_a_part_of_a_reply_that_is_refused_is_told_once_behind_the_others(
     for number in range(len(texts)):
         post.adapter.next.append(_failed("refused") if number in lost else SendResult(True, "id"))
     post.rounds(6)
-    told = "⚠️ A part of this reply could not be sent: refused"
-    assert post.adapter.texts == [*texts, told]
+    text = "⚠️ A part of this reply could not be sent: refused"
+    assert post.adapter.texts == [*texts, text]
 
 
 def test_a_reply_of_which_nothing_arrives_leaves_no_notice(store: SessionDB) -> None:

@@ -29,13 +29,13 @@ def _event(
     text: str, message_id: str, *, files: tuple[bytes, ...] = (), **more: Any
 ) -> MessageEvent:
     source = SessionSource(Platform("loopback"), "a", user_id="u1")
-    kept = [IncomingFile("dot.png", at_hand(content)) for content in files]
-    return MessageEvent(text, source=source, message_id=message_id, files=kept, **more)
+    incoming = [IncomingFile("dot.png", at_hand(content)) for content in files]
+    return MessageEvent(text, source=source, message_id=message_id, files=incoming, **more)
 
 
-def _asked(world: World) -> list[str]:
+def _prompts(world: World) -> list[str]:
     """What the model was asked, request by request: the last thing that was said."""
-    return [str(one.json["messages"][-1]["content"]) for one in world.model.model_requests]
+    return [str(request.json["messages"][-1]["content"]) for request in world.model.model_requests]
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_a_message_that_did_not_really_change_is_not_answered_again(
         world.wait_for_text("a", "I corrected my message.")
         unchanged = _event("see https://example.com", "1:e4", edits="1", **sides)
         assert inside.call(inside.services.ingress.accept(unchanged)).outcome == "ignored"
-        assert len(_asked(world)) == 2
+        assert len(_prompts(world)) == 2
 
 
 def test_a_command_that_did_not_really_change_is_not_done_again(world: World) -> None:
     with Inside(world) as inside:
-        said = "/background read https://example.org"
-        inside.call(inside.services.ingress.accept(_event(said, "1")))
+        command_text = "/background read https://example.org"
+        inside.call(inside.services.ingress.accept(_event(command_text, "1")))
         world.wait_for_text("a", "You said: read https://example.org")
-        again = inside.call(inside.services.ingress.accept(_event(said, "1:e2", edits="1")))
+        again = inside.call(inside.services.ingress.accept(_event(command_text, "1:e2", edits="1")))
         assert again.outcome == "ignored"
 
 
@@ -85,9 +85,9 @@ def test_the_new_version_of_a_message_that_waits_keeps_its_place(world: World) -
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
         world.wait_for_replies("a", 3)
-        assert _asked(world) == ["one", "two", "three"]
+        assert _prompts(world) == ["one", "two", "three"]
         to_two, to_three = (
-            json.dumps(one.json["messages"]) for one in world.model.model_requests[1:]
+            json.dumps(request.json["messages"]) for request in world.model.model_requests[1:]
         )
         assert "three" not in to_two
         assert "You said: two" in to_three
@@ -113,7 +113,7 @@ def test_it_keeps_its_place_over_a_kill(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.wait_for_replies("a", 3)
-    assert _asked(world)[1:] == ["one", "two", "three"]
+    assert _prompts(world)[1:] == ["one", "two", "three"]
     with SessionDB(world.home.database) as store:
         assert store.check() == []
 
@@ -123,12 +123,12 @@ def test_what_is_steered_is_said_in_its_last_version(world: World) -> None:
     world.play(call("clarify", question="Which one?", choices=["this one", "that one"]))
     with Inside(world):
         world.platform.say("a", "one")
-        asked = world.wait_for_text("a", "Which one?")
+        message = world.wait_for_text("a", "Which one?")
         steered = world.platform.say("a", "/steer make it bleu")
         world.platform.edit("a", steered, "make it blue")
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
-        assert asked.question is not None
-        world.platform.press("a", asked.question, "this one")
+        assert message.question is not None
+        world.platform.press("a", message.question, "this one")
         world.wait_for_text("a", "make it blue")
         assert "bleu" not in json.dumps(world.model.model_requests[-1].json)
 
@@ -138,18 +138,18 @@ def test_the_new_words_of_an_album_are_a_correction_without_its_pictures(world: 
     with Inside(world) as inside:
         inside.call(inside.services.ingress.accept(_event("my albun", "1-2", **album)))
         world.wait_for_text("a", "my albun")
-        assert _asked(world)[-1].count("[Attached image: ") == 2
+        assert _prompts(world)[-1].count("[Attached image: ") == 2
         inside.call(
             inside.services.ingress.accept(_event("my album", "1:e3", edits="1", files=(PNG,)))
         )
         world.wait_for_text("a", "my album")
-        assert _asked(world)[-1] == f"{_CORRECTED}my album"
+        assert _prompts(world)[-1] == f"{_CORRECTED}my album"
         same = _event("my album", "1:e4", edits="1", files=(PNG,))
         assert inside.call(inside.services.ingress.accept(same)).outcome == "ignored"
         other = _event("my album", "1:e5", edits="1", files=(PNG + b"2",))
         inside.call(inside.services.ingress.accept(other))
         eventually(lambda: len(world.model.model_requests) == 3)
-        assert _asked(world)[-1].count("[Attached image: ") == 1
+        assert _prompts(world)[-1].count("[Attached image: ") == 1
 
 
 def test_an_album_that_waits_keeps_its_pictures_with_its_new_words(world: World) -> None:
@@ -165,8 +165,8 @@ def test_an_album_that_waits_keeps_its_pictures_with_its_new_words(world: World)
         )
         quiet.release()
         world.wait_for_text("a", "my album")
-        assert _asked(world)[-1].startswith("my album\n")
-        assert _asked(world)[-1].count("[Attached image: ") == 2
+        assert _prompts(world)[-1].startswith("my album\n")
+        assert _prompts(world)[-1].count("[Attached image: ") == 2
 
 
 def test_a_command_that_there_is_not_becomes_words(world: World) -> None:
@@ -175,14 +175,14 @@ def test_a_command_that_there_is_not_becomes_words(world: World) -> None:
         world.wait_for_text("a", "Unknown command /statsu.")
         world.platform.edit("a", typo, "how are you?")
         world.wait_for_text("a", "You said: how are you?")
-        assert _asked(world) == ["how are you?"]
+        assert _prompts(world) == ["how are you?"]
 
 
 def test_what_was_not_meant_for_us_is_answered_when_it_is(world: World) -> None:
     with Inside(world) as inside:
         source = SessionSource(Platform("loopback"), "g", chat_type="group", user_id="u1")
-        heard = MessageEvent("what is it?", source=source, message_id="1")
-        assert inside.call(inside.services.ingress.accept(heard)).outcome == "ignored"
+        event = MessageEvent("what is it?", source=source, message_id="1")
+        assert inside.call(inside.services.ingress.accept(event)).outcome == "ignored"
         named = MessageEvent(
             "bot, what is it?", source=source, message_id="1:e2", edits="1", is_mention=True
         )
@@ -202,7 +202,7 @@ def test_a_new_version_of_what_was_asked_is_no_answer_to_a_question(world: World
         world.wait_for_text("a", "The tool says: the bleu one")
         world.platform.edit("a", answer, "the blue one")
         world.wait_for_text("a", "the blue one")
-        assert _asked(world)[-1] == f"{_CORRECTED}the blue one"
+        assert _prompts(world)[-1] == f"{_CORRECTED}the blue one"
 
 
 def _in_a_thread(text: str, message_id: str, user: str, **more: Any) -> MessageEvent:
@@ -227,16 +227,16 @@ def test_nobody_changes_what_somebody_else_wrote(world: World) -> None:
         world.wait_for_text("g", "You said: [u1] two")
         late = _in_a_thread("forged", "5", "u2", edits="2")
         assert inside.call(inside.services.ingress.accept(late)).outcome == "ignored"
-        assert _asked(world) == ["[u1] one", "[u1] two"]
+        assert _prompts(world) == ["[u1] one", "[u1] two"]
 
 
 def test_what_another_made_of_a_message_does_not_keep_its_sender_from_changing_it(
     world: World,
 ) -> None:
     with Inside(world) as inside:
-        heard = _in_a_thread("what is it?", "1", "u1")
-        heard.is_mention = False
-        assert inside.call(inside.services.ingress.accept(heard)).outcome == "ignored"
+        event = _in_a_thread("what is it?", "1", "u1")
+        event.is_mention = False
+        assert inside.call(inside.services.ingress.accept(event)).outcome == "ignored"
         inside.call(inside.services.ingress.accept(_in_a_thread("forged", "2", "u2", edits="1")))
         world.wait_for_text("g", "You said: [u2] forged")
         named = _in_a_thread("bot, what is it?", "3", "u1", edits="1")
@@ -256,16 +256,16 @@ def test_a_new_version_that_does_not_name_us_any_more_still_counts(world: World)
         assert inside.call(inside.services.ingress.accept(corrected)).outcome == "turn"
         quiet.release()
         world.wait_for_text("g", "You said: [u1] two")
-        assert _asked(world) == ["[u1] one", "[u1] two"]
+        assert _prompts(world) == ["[u1] one", "[u1] two"]
 
 
 @pytest.mark.parametrize("busy", ["queue", "steer"])
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "expected"),
     [("/status", "A turn is running."), ("/stop", "⏹ Stopping."), ("/nonsense", "Unknown command")],
 )
 def test_words_that_became_a_command_while_they_waited_are_not_answered(
-    world: World, busy: str, command: str, said: str
+    world: World, busy: str, command: str, expected: str
 ) -> None:
     world.configure(busy=busy)
     quiet = Quiet()
@@ -275,11 +275,13 @@ def test_words_that_became_a_command_while_they_waited_are_not_answered(
         assert quiet.started.wait(_TIMEOUT_S)
         waiting = world.platform.say("a", "taken back")
         world.platform.edit("a", waiting, command)
-        world.wait_for_text("a", said)
+        world.wait_for_text("a", expected)
         quiet.release()
         world.platform.say("a", "last")
         world.wait_for_text("a", "You said: last")
-        assert "taken back" not in json.dumps([one.json for one in world.model.model_requests])
+        assert "taken back" not in json.dumps(
+            [request.json for request in world.model.model_requests]
+        )
         eventually(lambda: inside.open_turns() == set())
         assert inside.store.read(turns.unfinished) == []
         assert inside.store.check() == []
@@ -298,7 +300,7 @@ def test_a_command_that_became_words_again_is_answered_once(world: World) -> Non
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
         world.wait_for_text("a", "You said: three")
-        assert _asked(world) == ["one", "three"]
+        assert _prompts(world) == ["one", "three"]
 
 
 @pytest.mark.parametrize("busy", ["queue", "steer", "interrupt"])
@@ -318,7 +320,7 @@ def test_what_was_queued_is_answered_in_its_last_version_in_its_place(
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
         world.wait_for_text("a", "You said: three")
-        assert _asked(world) == ["one", "two", "three"]
+        assert _prompts(world) == ["one", "two", "three"]
         eventually(lambda: inside.open_turns() == set())
         assert inside.store.check() == []
 
@@ -329,7 +331,7 @@ def test_what_was_queued_and_read_is_corrected(world: World) -> None:
         world.wait_for_text("a", "You said: tow")
         world.platform.edit("a", queued, "/queue two")
         world.wait_for_text("a", "It now says:\ntwo")
-        assert _asked(world)[-1] == f"{_CORRECTED}two"
+        assert _prompts(world)[-1] == f"{_CORRECTED}two"
 
 
 def test_a_job_that_runs_is_stopped_for_its_new_version(world: World) -> None:
@@ -342,8 +344,8 @@ def test_a_job_that_runs_is_stopped_for_its_new_version(world: World) -> None:
         world.wait_for_text("a", "You said: job two")
         eventually(lambda: inside.open_turns() == set())
         quiet.release()
-        assert _asked(world) == ["job one", "job two"]
-        assert not any("the first job is done" in one for one in world.replies("a"))
+        assert _prompts(world) == ["job one", "job two"]
+        assert not any("the first job is done" in reply for reply in world.replies("a"))
 
 
 @pytest.mark.parametrize("new", ["job two", "/queue job two"])
@@ -359,31 +361,31 @@ def test_a_job_that_becomes_words_is_stopped_and_the_words_correct_nothing(
         world.wait_for_text("a", "You said: job two")
         eventually(lambda: inside.open_turns() == set())
         quiet.release()
-        assert _asked(world) == ["job one", "job two"]
-        assert not any("the first job is done" in one for one in world.replies("a"))
+        assert _prompts(world) == ["job one", "job two"]
+        assert not any("the first job is done" in reply for reply in world.replies("a"))
 
 
 @pytest.mark.parametrize("new", ["job two", "/background job two"])
 def test_a_job_that_is_changed_before_it_has_asked_its_model_says_nothing_of_its_end(
     world: World, new: str
 ) -> None:
-    begun, may_go_on = threading.Event(), threading.Event()
+    is_begun, may_go_on = threading.Event(), threading.Event()
 
     def hold_the_first(user_message: str) -> None:
         if user_message == "job one":
-            begun.set()
+            is_begun.set()
             may_go_on.wait(_TIMEOUT_S)
 
     plugins.register_hook("on_turn_start", hold_the_first)
     with Inside(world) as inside:
         job = world.platform.say("a", "/bg job one")
-        assert begun.wait(_TIMEOUT_S)
+        assert is_begun.wait(_TIMEOUT_S)
         world.platform.edit("a", job, new)
         world.wait_for_text("a", "You said: job two")
         may_go_on.set()
         eventually(lambda: inside.open_turns() == set())
-        assert _asked(world) == ["job two"]
-        assert not any("send it again" in one for one in world.replies("a"))
+        assert _prompts(world) == ["job two"]
+        assert not any("send it again" in reply for reply in world.replies("a"))
 
 
 def test_editing_new_starts_no_other_conversation(world: World) -> None:
@@ -406,7 +408,7 @@ def test_what_was_steered_and_read_is_corrected(world: World) -> None:
         world.wait_for_text("a", "You said: tow")
         world.platform.edit("a", steered, "/steer two")
         world.wait_for_text("a", "It now says:\ntwo")
-        assert _asked(world)[-1] == f"{_CORRECTED}two"
+        assert _prompts(world)[-1] == f"{_CORRECTED}two"
 
 
 @pytest.mark.parametrize(
@@ -419,13 +421,13 @@ def test_a_command_that_takes_back_or_repeats_is_not_done_again_when_it_is_chang
         for number, words in enumerate(("one", "two", "three"), 1):
             world.platform.say("a", words)
             world.wait_for_replies("a", number)
-        given = world.platform.say("a", first)
+        message_id = world.platform.say("a", first)
         world.wait_for_replies("a", 4)
         eventually(lambda: inside.open_turns() == set())
-        before = [(one["id"], one["message_count"]) for one in inside.store.list_sessions_rich()]
-        world.platform.edit("a", given, changed)
+        before = [(row["id"], row["message_count"]) for row in inside.store.list_sessions_rich()]
+        world.platform.edit("a", message_id, changed)
         world.wait_for_text("a", "Send it as a new message")
-        after = [(one["id"], one["message_count"]) for one in inside.store.list_sessions_rich()]
+        after = [(row["id"], row["message_count"]) for row in inside.store.list_sessions_rich()]
         assert after == before
 
 
@@ -443,8 +445,8 @@ def test_words_that_become_such_a_command_do_it(world: World) -> None:
 @pytest.mark.parametrize("command", ["/steer", "/queue"])
 def test_a_correction_without_words_is_none(world: World, command: str) -> None:
     with Inside(world):
-        said = world.platform.say("a", f"{command} one")
+        message_id = world.platform.say("a", f"{command} one")
         world.wait_for_text("a", "You said: one")
-        world.platform.edit("a", said, command)
+        world.platform.edit("a", message_id, command)
         world.wait_for_text("a", f"{command} needs a text.")
-        assert _asked(world) == ["one"]
+        assert _prompts(world) == ["one"]

@@ -26,7 +26,7 @@ _SESSION_HOOKS = ("on_session_start", "on_session_end", "on_session_finalize", "
 _IDLE = 'reset = "idle"\nreset_idle_minutes = 60\n'
 
 
-class _Heard:
+class _HookCalls:
     """What the hooks of conversations were told, in order."""
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class _Heard:
 
 
 @pytest.fixture
-def heard() -> Iterator[_Heard]:
-    yield _Heard()
+def hook_calls() -> Iterator[_HookCalls]:
+    yield _HookCalls()
 
 
 def _entry(inside: Inside) -> SessionEntry:
@@ -74,7 +74,7 @@ def _look(inside: Inside) -> None:
 
 
 def test_a_conversation_that_is_reset_tells_its_start_its_end_and_the_next(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
@@ -83,7 +83,7 @@ def test_a_conversation_that_is_reset_tells_its_start_its_end_and_the_next(
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
         new = _entry(inside).session_id
-        assert heard.calls == [
+        assert hook_calls.calls == [
             ("on_session_start", old),
             ("on_session_end", old),
             ("on_session_finalize", old),
@@ -91,11 +91,11 @@ def test_a_conversation_that_is_reset_tells_its_start_its_end_and_the_next(
         ]
         world.platform.say("a", "two")
         world.wait_for_replies("a", 3)
-        assert heard.calls[4:] == [("on_session_start", new)]
+        assert hook_calls.calls[4:] == [("on_session_start", new)]
 
 
 def test_of_a_conversation_that_goes_on_in_another_chat_no_end_is_told(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
@@ -103,26 +103,29 @@ def test_of_a_conversation_that_goes_on_in_another_chat_no_end_is_told(
         shared = _entry(inside).session_id
         world.platform.say("b", f"/resume {shared}")
         world.wait_for_text("b", "You are in")
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("b", "/new")
         world.wait_for_text("b", "Session reset")
-        assert [name for name, _ in heard.calls] == ["on_session_reset"]
+        assert [name for name, _ in hook_calls.calls] == ["on_session_reset"]
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
-        assert heard.calls[1:3] == [("on_session_end", shared), ("on_session_finalize", shared)]
+        assert hook_calls.calls[1:3] == [
+            ("on_session_end", shared),
+            ("on_session_finalize", shared),
+        ]
 
 
 def test_of_a_conversation_that_was_shortened_elsewhere_the_end_is_told_where_it_went_on(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         shortened = inside.store.write(lineage.rotate, _entry(inside).session_id, [])
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
-        assert heard.calls[:2] == [
+        assert hook_calls.calls[:2] == [
             ("on_session_end", shortened),
             ("on_session_finalize", shortened),
         ]
@@ -131,7 +134,7 @@ def test_of_a_conversation_that_was_shortened_elsewhere_the_end_is_told_where_it
 
 @pytest.mark.parametrize("leaving", ["/new", "/branch"])
 def test_a_chat_that_knows_a_conversation_as_it_was_before_its_shortening_is_in_it_all_the_same(
-    world: World, heard: _Heard, leaving: str
+    world: World, hook_calls: _HookCalls, leaving: str
 ) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
@@ -146,30 +149,30 @@ def test_a_chat_that_knows_a_conversation_as_it_was_before_its_shortening_is_in_
         world.wait_for_text("a", "You said: two")
         inside.runner.session_store.used("agent:main:loopback:dm:b")
         inside.runner.session_store.save_changes()
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", leaving)
         world.wait_for_replies("a", 3)
-        assert "on_session_finalize" not in [name for name, _ in heard.calls]
+        assert "on_session_finalize" not in [name for name, _ in hook_calls.calls]
         assert (inside.store.get_session(shortened) or {})["ended_at"] is None
 
 
 def test_a_chat_that_resumes_the_conversation_it_is_in_stays_there_and_no_end_is_told(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         entry = _entry(inside)
         agent = inside.agent_of(entry)
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", f"/resume {entry.session_id}")
         world.wait_for_text("a", "You are in 'one' now")
-        assert heard.calls == []
+        assert hook_calls.calls == []
         assert inside.agent_of(entry) is agent
 
 
 def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
@@ -177,29 +180,29 @@ def test_a_message_that_finds_its_conversation_over_tells_its_end_and_the_next(
         world.wait_for_replies("a", 1)
         old = _entry(inside).session_id
         _make_old(inside)
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", "two")
         world.wait_for_text("a", "You said: two")
         new = _entry(inside).session_id
-        assert heard.calls == [
+        assert hook_calls.calls == [
             ("on_session_end", old),
             ("on_session_finalize", old),
             ("on_session_reset", new),
             ("on_session_start", new),
         ]
-        assert heard.cut_off == [(old, False)]
+        assert hook_calls.cut_off == [(old, False)]
         assert len(inside.services.turns.engine.agents) == 1
 
 
 def test_it_also_tells_the_end_of_a_conversation_that_slept_through_a_restart(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         old = _entry(inside).session_id
-    heard.calls.clear()
+    hook_calls.calls.clear()
     models: list[str] = []
     plugins.register_hook("on_session_end", lambda model: models.append(model))
     with Inside(world) as inside:
@@ -207,7 +210,7 @@ def test_it_also_tells_the_end_of_a_conversation_that_slept_through_a_restart(
         world.platform.say("a", "two")
         world.wait_for_text("a", "You said: two")
         new = _entry(inside).session_id
-    assert heard.calls == [
+    assert hook_calls.calls == [
         ("on_session_end", old),
         ("on_session_finalize", old),
         ("on_session_reset", new),
@@ -217,7 +220,7 @@ def test_it_also_tells_the_end_of_a_conversation_that_slept_through_a_restart(
 
 
 def test_what_the_watcher_has_ended_is_not_ended_again_by_the_next_message(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
@@ -225,28 +228,30 @@ def test_what_the_watcher_has_ended_is_not_ended_again_by_the_next_message(
         world.wait_for_replies("a", 1)
         _make_old(inside)
         _look(inside)
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", "two")
         world.wait_for_text("a", "You said: two")
         new = _entry(inside).session_id
-        assert heard.calls == [("on_session_reset", new), ("on_session_start", new)]
+        assert hook_calls.calls == [("on_session_reset", new), ("on_session_start", new)]
 
 
-def test_what_the_watcher_has_ended_is_not_ended_again_by_new(world: World, heard: _Heard) -> None:
+def test_what_the_watcher_has_ended_is_not_ended_again_by_new(
+    world: World, hook_calls: _HookCalls
+) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         _make_old(inside)
         _look(inside)
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
-        assert heard.calls == [("on_session_reset", _entry(inside).session_id)]
+        assert hook_calls.calls == [("on_session_reset", _entry(inside).session_id)]
 
 
 def test_a_conversation_whose_time_is_up_in_every_chat_that_is_in_it_ends_once(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
@@ -257,17 +262,17 @@ def test_a_conversation_whose_time_is_up_in_every_chat_that_is_in_it_ends_once(
         world.wait_for_text("b", "You are in")
         eventually(lambda: inside.open_turns() == set())
         first, second = inside.runner.session_store.list_sessions()
-        heard.calls.clear()
+        hook_calls.calls.clear()
         first.updated_at -= timedelta(days=2)
         _look(inside)
-        assert heard.calls == []
+        assert hook_calls.calls == []
         second.updated_at -= timedelta(days=2)
         _look(inside)
-        assert heard.calls == [("on_session_end", shared), ("on_session_finalize", shared)]
+        assert hook_calls.calls == [("on_session_end", shared), ("on_session_finalize", shared)]
         assert (inside.store.get_session(shared) or {})["end_reason"] == "session_reset"
 
 
-def test_a_conversation_whose_turn_runs_is_not_idle(world: World, heard: _Heard) -> None:
+def test_a_conversation_whose_turn_runs_is_not_idle(world: World, hook_calls: _HookCalls) -> None:
     world.configure(more=_IDLE)
     quiet = Quiet()
     world.play(silence(quiet, after="Half"))
@@ -280,10 +285,12 @@ def test_a_conversation_whose_turn_runs_is_not_idle(world: World, heard: _Heard)
         world.platform.say("a", "/stop all")
         world.wait_for_text("a", "Stopping")
         assert _entry(inside) is entry
-        assert [name for name, _ in heard.calls] == ["on_session_start"]
+        assert [name for name, _ in hook_calls.calls] == ["on_session_start"]
 
 
-def test_a_conversation_that_a_terminal_runs_is_not_idle(world: World, heard: _Heard) -> None:
+def test_a_conversation_that_a_terminal_runs_is_not_idle(
+    world: World, hook_calls: _HookCalls
+) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
         world.platform.say("a", "one")
@@ -296,11 +303,11 @@ def test_a_conversation_that_a_terminal_runs_is_not_idle(world: World, heard: _H
             world.platform.wait_until(lambda: not world.platform.unacknowledged())
         world.wait_for_text("a", "You said: two")
         assert _entry(inside) is entry
-        assert [name for name, _ in heard.calls] == ["on_session_start"]
+        assert [name for name, _ in hook_calls.calls] == ["on_session_start"]
 
 
 def test_a_reset_in_the_middle_of_a_turn_says_that_it_was_cut_off(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     quiet = Quiet()
     world.play(silence(quiet, after="Half"))
@@ -310,32 +317,34 @@ def test_a_reset_in_the_middle_of_a_turn_says_that_it_was_cut_off(
         old = _entry(inside).session_id
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
-        assert heard.cut_off == [(old, True)]
+        assert hook_calls.cut_off == [(old, True)]
 
 
-def test_a_conversation_beside_and_a_copy_tell_their_start(world: World, heard: _Heard) -> None:
+def test_a_conversation_beside_and_a_copy_tell_their_start(
+    world: World, hook_calls: _HookCalls
+) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", "/background something else")
-        said = world.wait_for_text("a", "in the background").text
+        text = world.wait_for_text("a", "in the background").text
         world.wait_for_text("a", "You said: something else")
-        beside = said.partition("(")[2].partition(")")[0]
-        assert heard.calls == [("on_session_start", beside)]
+        beside = text.partition("(")[2].partition(")")[0]
+        assert hook_calls.calls == [("on_session_start", beside)]
         old = _entry(inside).session_id
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", "/branch")
         world.wait_for_text("a", "This is a copy")
-        assert heard.calls == [
+        assert hook_calls.calls == [
             ("on_session_end", old),
             ("on_session_finalize", old),
             ("on_session_start", _entry(inside).session_id),
         ]
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", "in the copy")
         world.wait_for_text("a", "You said: in the copy")
-        assert heard.calls == []
+        assert hook_calls.calls == []
 
 
 def test_a_conversation_that_begins_with_its_title_tells_who_answers_in_it(world: World) -> None:
@@ -347,15 +356,15 @@ def test_a_conversation_that_begins_with_its_title_tells_who_answers_in_it(world
         assert models == ["scripted"]
 
 
-def test_a_first_reset_has_nothing_to_end(world: World, heard: _Heard) -> None:
+def test_a_first_reset_has_nothing_to_end(world: World, hook_calls: _HookCalls) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "/new")
         world.wait_for_text("a", "New session")
-        assert heard.calls == [("on_session_reset", _entry(inside).session_id)]
+        assert hook_calls.calls == [("on_session_reset", _entry(inside).session_id)]
 
 
 def test_a_chat_that_goes_elsewhere_tells_the_end_of_where_it_was(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "one")
@@ -365,11 +374,11 @@ def test_a_chat_that_goes_elsewhere_tells_the_end_of_where_it_was(
         world.platform.say("a", "two")
         world.wait_for_replies("a", 3)
         second = _entry(inside).session_id
-        heard.calls.clear()
+        hook_calls.calls.clear()
         world.platform.say("a", f"/resume {first}")
         eventually(lambda: _entry(inside).session_id == first)
-        eventually(lambda: len(heard.calls) == 2)
-        assert heard.calls == [("on_session_end", second), ("on_session_finalize", second)]
+        eventually(lambda: len(hook_calls.calls) == 2)
+        assert hook_calls.calls == [("on_session_end", second), ("on_session_finalize", second)]
 
 
 def test_a_plugin_rewrites_and_drops_what_comes_in(world: World) -> None:
@@ -398,7 +407,7 @@ def test_a_plugin_rewrites_and_drops_what_comes_in(world: World) -> None:
 def test_a_plugin_rewrites_and_drops_what_goes_out(world: World) -> None:
     seen: list[tuple[str, str]] = []
 
-    def wish(chat_id: str, session_id: str, text: str) -> dict[str, str] | None:
+    def rewrite(chat_id: str, session_id: str, text: str) -> dict[str, str] | None:
         seen.append((chat_id, session_id))
         if "secret" in text:
             return {"action": "drop", "reason": "not for there"}
@@ -406,15 +415,15 @@ def test_a_plugin_rewrites_and_drops_what_goes_out(world: World) -> None:
 
     world.play(say("a secret"), say("nothing"), say("a word"))
     with Inside(world) as inside:
-        plugins.register_hook("pre_send", wish)
+        plugins.register_hook("pre_send", rewrite)
         world.platform.say("a", "one")
         world.platform.say("a", "two")
         world.platform.say("a", "three")
         assert world.wait_for_replies("a", 1) == ["a word!"]
         session_id = _entry(inside).session_id
         assert seen == [("a", session_id)] * 3
-        said = [row["content"] for row in inside.store.read(messages.of_session, session_id)]
-        assert sorted(said) == ["a secret", "a word", "nothing", "one", "three", "two"]
+        texts = [row["content"] for row in inside.store.read(messages.of_session, session_id)]
+        assert sorted(texts) == ["a secret", "a word", "nothing", "one", "three", "two"]
         dropped = [(row["content"], row["error"]) for row in inside.store.read(outbox.failed)]
         assert dropped == [
             ("a secret", "A plugin dropped it: not for there."),
@@ -447,15 +456,17 @@ def test_a_reply_of_a_plugin_that_holds_half_a_character_is_sent(world: World) -
 
 
 def test_the_gateway_tells_its_start_and_its_stop(world: World) -> None:
-    told: list[object] = []
-    plugins.register_hook("on_gateway_start", lambda platforms: told.append(platforms))
-    plugins.register_hook("on_gateway_stop", lambda reason: told.append(reason))
+    calls: list[object] = []
+    plugins.register_hook("on_gateway_start", lambda platforms: calls.append(platforms))
+    plugins.register_hook("on_gateway_stop", lambda reason: calls.append(reason))
     with Inside(world):
-        assert told == [["loopback"]]
-    assert told == [["loopback"], "stopped"]
+        assert calls == [["loopback"]]
+    assert calls == [["loopback"], "stopped"]
 
 
-def test_a_stop_finalizes_what_ran_and_leaves_it_to_go_on(world: World, heard: _Heard) -> None:
+def test_a_stop_finalizes_what_ran_and_leaves_it_to_go_on(
+    world: World, hook_calls: _HookCalls
+) -> None:
     world.configure(drain=0.0)
     quiet = Quiet()
     world.play(silence(quiet, after="Half"))
@@ -463,23 +474,23 @@ def test_a_stop_finalizes_what_ran_and_leaves_it_to_go_on(world: World, heard: _
         world.platform.say("a", "one")
         assert quiet.started.wait(10)
         session_id = _entry(inside).session_id
-        heard.calls.clear()
-    assert heard.calls == [("on_session_end", session_id), ("on_session_finalize", session_id)]
-    assert heard.cut_off == [(session_id, True)]
+        hook_calls.calls.clear()
+    assert hook_calls.calls == [("on_session_end", session_id), ("on_session_finalize", session_id)]
+    assert hook_calls.cut_off == [(session_id, True)]
     with Inside(world) as inside:
-        world.platform.wait_for("a", lambda shown: len(shown) == 2, 30)
+        world.platform.wait_for("a", lambda messages: len(messages) == 2, 30)
         assert "You said: one" in world.replies("a")[1]
 
 
 def test_a_turn_that_ends_while_the_gateway_drains_was_not_cut_off(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     world.play(say("an answer that takes a moment", delay_s=0.2))
     with Inside(world) as inside:
         world.platform.say("a", "one")
         eventually(lambda: bool(inside.services.turns.running_agents()))
         session_id = _entry(inside).session_id
-    assert heard.cut_off == [(session_id, False)]
+    assert hook_calls.cut_off == [(session_id, False)]
 
 
 # -- the clock ----------------------------------------------------------------------------------------
@@ -517,7 +528,7 @@ def test_what_follows_a_long_turn_is_said_in_its_conversation(
         if is_killed:  # of the next start there is what was stored
             store = inside.runner.session_store
             found = type(store)(store.sessions_dir, store.config, db=inside.store).list_sessions()
-            assert [one.updated_at for one in found] == [entry.updated_at]
+            assert [match.updated_at for match in found] == [entry.updated_at]
         world.platform.say("a", "yes")
         world.wait_for_text("a", "You said: yes")
         assert _entry(inside) is entry
@@ -537,7 +548,7 @@ def test_a_command_too_is_told_that_its_conversation_is_new(world: World, comman
         assert "You said: and now?" in world.wait_for_replies("a", 4)[3]
 
 
-def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> None:
+def test_the_watcher_ends_what_is_expired_once(world: World, hook_calls: _HookCalls) -> None:
     world.configure(more=_IDLE)
     with Inside(world) as inside:
         world.platform.say("a", "one")
@@ -547,10 +558,10 @@ def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> N
         _look(inside)
         assert not entry.expiry_finalized
         _make_old(inside)
-        heard.calls.clear()
+        hook_calls.calls.clear()
         _look(inside)
         _look(inside)
-        assert heard.calls == [
+        assert hook_calls.calls == [
             ("on_session_end", entry.session_id),
             ("on_session_finalize", entry.session_id),
         ]
@@ -566,7 +577,7 @@ def test_the_watcher_ends_what_is_expired_once(world: World, heard: _Heard) -> N
 
 
 def test_the_watcher_leaves_a_conversation_alone_in_which_somebody_writes(
-    world: World, heard: _Heard
+    world: World, hook_calls: _HookCalls
 ) -> None:
     world.configure(more=_IDLE)
     quiet = Quiet()
@@ -586,7 +597,7 @@ def test_the_watcher_leaves_a_conversation_alone_in_which_somebody_writes(
         entry.updated_at += timedelta(days=2)
         inside.runner._expire(entry)  # it was found to be expired, and somebody wrote since
         assert not entry.expiry_finalized
-        assert [name for name, _ in heard.calls] == ["on_session_start"]
+        assert [name for name, _ in hook_calls.calls] == ["on_session_start"]
 
 
 def test_nobody_waits_while_the_watcher_asks_who_is_at_work(world: World) -> None:
@@ -595,10 +606,10 @@ def test_nobody_waits_while_the_watcher_asks_who_is_at_work(world: World) -> Non
         world.platform.say("a", "hello")
         world.wait_for_text("a", "You said: hello")
         _make_old(inside)
-        asked = list[threading.Thread]()
+        threads = list[threading.Thread]()
 
         def is_at_work(_session_key: str) -> bool:
-            asked.append(threading.current_thread())
+            threads.append(threading.current_thread())
             return True
 
         inside.runner.session_store._has_active_processes = is_at_work
@@ -607,8 +618,8 @@ def test_nobody_waits_while_the_watcher_asks_who_is_at_work(world: World) -> Non
         async def loop() -> threading.Thread:
             return threading.current_thread()
 
-        assert asked
-        assert inside.call(loop()) not in asked
+        assert threads
+        assert inside.call(loop()) not in threads
 
 
 def test_an_end_that_cannot_be_stored_is_tried_again(world: World) -> None:
@@ -702,7 +713,7 @@ def test_every_end_of_a_turn_has_its_words(outcome: Outcome, calls: int, text: s
 
 
 @pytest.mark.parametrize(
-    "said",
+    "beginning",
     [
         "Code:\n\n```py\nprint(1)\n",
         "```py",
@@ -713,14 +724,14 @@ def test_every_end_of_a_turn_has_its_words(outcome: Outcome, calls: int, text: s
         "`open and **bold",
     ],
 )
-def test_what_is_said_below_a_reply_that_broke_off_is_no_code(said: str) -> None:
+def test_what_is_said_below_a_reply_that_broke_off_is_no_code(beginning: str) -> None:
     for outcome in (
-        Outcome("interrupted", said),
-        Outcome("failed", said, "Cut.", "x"),
-        Outcome("answered", said, is_partial=True),
+        Outcome("interrupted", beginning),
+        Outcome("failed", beginning, "Cut.", "x"),
+        Outcome("answered", beginning, is_partial=True),
     ):
         text = text_of(outcome, 1)
         notice = text.rpartition("\n\n")[2]
         tokens = MarkdownIt("commonmark").parse(text)
-        assert notice in [one.content for one in tokens if one.type == "inline"]
-        assert text.startswith(said.rstrip())
+        assert notice in [token.content for token in tokens if token.type == "inline"]
+        assert text.startswith(beginning.rstrip())

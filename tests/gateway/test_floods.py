@@ -63,10 +63,10 @@ class Flooded:
 @pytest.fixture
 def many_files() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4 * _HALF_OPEN
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    minimum = 4 * _HALF_OPEN
+    if hard != resource.RLIM_INFINITY and hard < minimum:
         pytest.skip(f"this machine allows {hard} open files")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, minimum), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -18,7 +18,7 @@ def _records(home: Home) -> list[dict[str, Any]]:
 
 
 def _about(home: Home, message: str) -> list[dict[str, Any]]:
-    return [one for one in _records(home) if one["message"] == message]
+    return [record for record in _records(home) if record["message"] == message]
 
 
 def _logs(world: World, *arguments: str) -> str:
@@ -46,11 +46,14 @@ def test_the_life_of_a_gateway_is_in_its_log_without_what_was_said(world: World)
     assert _about(home, "recovered")[0]["turns"] == 0
     assert _about(home, "platform connected")[0]["platform"] == "loopback"
     assert _about(home, "gateway started")[0]["connected"] == "loopback"
-    taken = _about(home, "message accepted")
-    assert [one["outcome"] for one in taken] == ["turn", "command", "command"]
+    records = _about(home, "message accepted")
+    assert [record["outcome"] for record in records] == ["turn", "command", "command"]
     (turn,) = _about(home, "turn answered")
     assert {turn[name] for name in ("platform", "chat")} == {"loopback", "a"}
-    assert (turn["turn_id"], turn["session_id"]) == (taken[0]["turn_id"], taken[0]["session_id"])
+    assert (turn["turn_id"], turn["session_id"]) == (
+        records[0]["turn_id"],
+        records[0]["session_id"],
+    )
     assert turn["seconds"] > 0
     assert _about(home, "command done")[0]["command"] == "title"
     assert _about(home, "command refused")[0]["command"] == "(unknown)"
@@ -59,10 +62,10 @@ def test_the_life_of_a_gateway_is_in_its_log_without_what_was_said(world: World)
     written = (home.logs / "hermes.log").read_text()
     for text in (written, output):
         assert "gateway stopped" in text
-        for said in ("marzipan", "nougat", "caramel", "scripted-key"):
-            assert said not in text
-    shown = _logs(world, "-n", "1000")
-    assert " INFO gateway.log_fields: turn answered (platform=loopback chat=a turn_id=" in shown
+        for secret in ("marzipan", "nougat", "caramel", "scripted-key"):
+            assert secret not in text
+    log_text = _logs(world, "-n", "1000")
+    assert " INFO gateway.log_fields: turn answered (platform=loopback chat=a turn_id=" in log_text
     assert _logs(world, "--json", "-n", "2").splitlines() == written.splitlines()[-2:]
 
 
@@ -84,7 +87,7 @@ def test_turns_that_fail_are_recovered_and_lost_platforms_are_in_the_log(world: 
     (failed,) = _about(world.home, "turn failed")
     assert (failed["level"], failed["outcome"], failed["chat"]) == ("WARNING", "failed", "a")
     assert failed["reason"]
-    assert [one["turns"] for one in _about(world.home, "recovered")] == [0, 1]
+    assert [record["turns"] for record in _about(world.home, "recovered")] == [0, 1]
     (lost,) = _about(world.home, "platform lost")
     assert (lost["platform"], lost["level"]) == ("loopback", "WARNING")
     assert "connection to the loopback server ended" in lost["reason"]
@@ -104,15 +107,15 @@ def test_the_log_is_followed_also_when_it_makes_room(world: World) -> None:
     give_up.start()
     with follower:
         assert follower.stdout is not None
-        said = [follower.stdout.readline() for _ in range(2)]
+        lines = [follower.stdout.readline() for _ in range(2)]
         with path.open("a") as file:
             file.write("the last of the old\n")
         path.replace(path.with_name("hermes.log.1"))
         path.write_text("new\n")
-        said += [follower.stdout.readline() for _ in range(2)]
+        lines += [follower.stdout.readline() for _ in range(2)]
         follower.kill()
     give_up.cancel()
-    assert said == ["very old\n", "old\n", "the last of the old\n", "new\n"]
+    assert lines == ["very old\n", "old\n", "the last of the old\n", "new\n"]
 
 
 def test_a_gateway_without_a_log_says_where_it_will_be(world: World) -> None:

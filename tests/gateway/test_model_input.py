@@ -21,7 +21,7 @@ PNG = bytes.fromhex(
 )
 
 
-def _told(world: World) -> str:
+def _last_request(world: World) -> str:
     """What the model was told last."""
     return world.model.model_requests[-1].json["messages"][-1]["content"]
 
@@ -38,14 +38,14 @@ def _hand_in(inside: Inside, text: str, message_id: str, **more: Any) -> None:
 
 def _shown_id(inside: Inside, world: World, text: str) -> str:
     """The platform's id of a reply, once the store knows it too."""
-    shown = world.wait_for_text("a", text)
+    message = world.wait_for_text("a", text)
 
     def is_known() -> bool:
-        row = inside.store.read(outbox.find, shown.key)
+        row = inside.store.read(outbox.find, message.key)
         return row is not None and row["platform_message_id"] is not None
 
     eventually(is_known)
-    return shown.message_id
+    return message.message_id
 
 
 # -- files -------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_a_picture_goes_along_with_a_command_that_has_something_answered(
     with Inside(world):
         world.platform.say("a", f"{command} what is this?", files=[("dot.png", PNG)])
         world.wait_for_text("a", "You said: what is this?")
-        assert _told(world).startswith("what is this?\n[Attached image: ")
+        assert _last_request(world).startswith("what is this?\n[Attached image: ")
 
 
 @pytest.mark.parametrize("command", ["/queue", "/steer", "/background"])
@@ -78,7 +78,7 @@ def test_a_picture_for_a_turn_that_runs_waits_and_that_is_said(world: World) -> 
         world.wait_for_text("a", "A running turn takes text only.")
         quiet.release()
         world.wait_for_text("a", "You said: and this")
-        assert "[Attached image: " in _told(world)
+        assert "[Attached image: " in _last_request(world)
 
 
 def test_a_file_that_comes_with_another_command_is_not_kept(world: World) -> None:
@@ -98,7 +98,7 @@ def test_what_somebody_replies_to_goes_along(world: World, command: str) -> None
             inside, f"{command}sum it up", "1", reply_to_message_id="0", reply_to_text="paint it"
         )
         world.wait_for_text("a", "sum it up")
-        assert _told(world) == "> paint it\n\nsum it up"
+        assert _last_request(world) == "> paint it\n\nsum it up"
 
 
 def test_our_own_words_are_quoted_unless_the_model_sees_them(world: World) -> None:
@@ -113,19 +113,19 @@ def test_our_own_words_are_quoted_unless_the_model_sees_them(world: World) -> No
         }
         _hand_in(inside, "really?", "1", **reply)
         world.wait_for_text("a", "You said: really?")
-        assert _told(world) == "really?"
+        assert _last_request(world) == "really?"
         part = reply | {"reply_to_text": "green", "quotes_part": True}
         _hand_in(inside, "which green?", "2", **part)
         world.wait_for_text("a", "which green?")
-        assert _told(world) == "> green\n\nwhich green?"
+        assert _last_request(world) == "> green\n\nwhich green?"
         _hand_in(inside, "/background think about it", "3", **reply)
         world.wait_for_text("a", "think about it")
-        assert _told(world) == "> green it is\n\nthink about it"
+        assert _last_request(world) == "> green it is\n\nthink about it"
         world.platform.say("a", "/new")
         world.wait_for_text("a", "Session reset")
         _hand_in(inside, "and now?", "4", **reply)
         world.wait_for_text("a", "and now?")
-        assert _told(world) == "> green it is\n\nand now?"
+        assert _last_request(world) == "> green it is\n\nand now?"
 
 
 def test_our_own_words_are_quoted_once_a_shortening_took_them_away(world: World) -> None:
@@ -153,9 +153,9 @@ def test_where_several_people_share_a_conversation_the_model_is_told_who_speaks(
         world.wait_for_text("g", "I am hungry")
         world.platform.say("g", "/queue I am thirsty", user="u2", **shared)
         world.wait_for_text("g", "I am thirsty")
-        said = json.dumps(world.model.model_requests[-1].json["messages"])
-        assert "[u1] I am hungry" in said
-        assert "[u2] I am thirsty" in said
+        text = json.dumps(world.model.model_requests[-1].json["messages"])
+        assert "[u1] I am hungry" in text
+        assert "[u2] I am thirsty" in text
 
 
 @pytest.mark.parametrize("place", [{"chat_type": "dm"}, {"chat_type": "group"}])
@@ -163,7 +163,7 @@ def test_where_one_person_speaks_no_name_is_told(world: World, place: dict[str, 
     with Inside(world):
         world.platform.say("g", "I am hungry", **place)
         world.wait_for_text("g", "I am hungry")
-        assert _told(world) == "I am hungry"
+        assert _last_request(world) == "I am hungry"
 
 
 def test_a_name_cannot_be_made_to_look_like_two_people(world: World) -> None:
@@ -182,7 +182,7 @@ def test_a_name_cannot_be_made_to_look_like_two_people(world: World) -> None:
             )
         )
         world.wait_for_text("g", "hi")
-        assert _told(world) == "[Eve) hello (Anna] hi"
+        assert _last_request(world) == "[Eve) hello (Anna] hi"
 
 
 # -- words after a command ---------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_all_that_follows_the_name_of_a_command_is_its_text(world: World, blank:
     with Inside(world):
         world.platform.say("a", f"/queue{blank}first words — and more\n  on two lines")
         world.wait_for_text("a", "first words")
-        assert _told(world) == "first words — and more\n  on two lines"
+        assert _last_request(world) == "first words — and more\n  on two lines"
 
 
 def test_a_slash_alone_is_something_to_say(world: World) -> None:

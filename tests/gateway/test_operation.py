@@ -40,11 +40,11 @@ pytestmark = pytest.mark.e2e
 
 
 def _hermes(
-    world: World, *arguments: str, said: str = "", **environment: str
+    world: World, *arguments: str, stdin: str = "", **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "hermes_cli.main", "gateway", *arguments],
-        input=said,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=60,
@@ -70,13 +70,13 @@ def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(worl
         world.platform.say("a", "hello")
         world.wait_for_replies("a", 1)
         assert f"Already running as process {pid}" in _hermes(world, "start").stdout
-        shown = _hermes(world, "status")
-        assert shown.returncode == 0
-        assert f"The gateway is running, process {pid}." in shown.stdout
-        assert "loopback: connected" in shown.stdout
+        output = _hermes(world, "status")
+        assert output.returncode == 0
+        assert f"The gateway is running, process {pid}." in output.stdout
+        assert "loopback: connected" in output.stdout
         eventually(lambda: "sandbox" in _hermes(world, "status").stdout)
-        told = json.loads(_hermes(world, "status", "--json").stdout)
-        assert (told["pid"], told["unanswered"], told["to_send"]) == (pid, 0, 0)
+        document = json.loads(_hermes(world, "status", "--json").stdout)
+        assert (document["pid"], document["unanswered"], document["to_send"]) == (pid, 0, 0)
         assert _hermes(world, "restart").returncode == 0
         assert json.loads(_hermes(world, "status", "--json").stdout)["pid"] != pid
         world.platform.say("a", "again")
@@ -84,9 +84,9 @@ def test_a_gateway_in_the_background_is_started_shown_restarted_and_stopped(worl
     finally:
         stopped = _hermes(world, "stop")
     assert stopped.stdout == "Stopped.\n"
-    gone = _hermes(world, "status")
-    assert gone.returncode == 3
-    assert "The gateway is not running (last: stopped)" in gone.stdout
+    stopped_status = _hermes(world, "status")
+    assert stopped_status.returncode == 3
+    assert "The gateway is not running (last: stopped)" in stopped_status.stdout
     assert "is not running" in _hermes(world, "stop").stdout
 
 
@@ -96,10 +96,10 @@ def test_a_gateway_whose_settings_cannot_be_read_any_more_is_shown_kept_and_stop
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.home.config.write_text("[gateway\nbroken")
-        shown = _hermes(world, "status")
-        assert shown.returncode == 0
-        assert f"The gateway is running, process {gateway.child.pid}." in shown.stdout
-        assert "could not start with these settings" in shown.stderr
+        output = _hermes(world, "status")
+        assert output.returncode == 0
+        assert f"The gateway is running, process {gateway.child.pid}." in output.stdout
+        assert "could not start with these settings" in output.stderr
         assert (
             "config.toml" in json.loads(_hermes(world, "status", "--json").stdout)["config_error"]
         )
@@ -147,9 +147,9 @@ def test_a_start_tells_which_platform_is_not_connected_and_why(world: World) -> 
         again = _hermes(world, "start", "--json")
         assert again.returncode == 4
         assert list(json.loads(again.stdout)["not_connected"]) == ["loopback"]
-        shown = _hermes(world, "status")
-        assert shown.returncode == 4
-        assert "The gateway is degraded" in shown.stdout
+        output = _hermes(world, "status")
+        assert output.returncode == 4
+        assert "The gateway is degraded" in output.stdout
     finally:
         _hermes(world, "stop")
 
@@ -167,9 +167,9 @@ def _silence(world: World) -> Generator[Process]:
 
 def test_a_platform_that_says_nothing_is_told_as_not_connected(world: World) -> None:
     with _silence(world):
-        shown = _hermes(world, "status")
-    assert shown.returncode == 4
-    assert "  loopback: connecting" in shown.stdout
+        output = _hermes(world, "status")
+    assert output.returncode == 4
+    assert "  loopback: connecting" in output.stdout
 
 
 def test_a_gateway_that_is_to_stop_does_not_wait_until_its_platforms_answer(world: World) -> None:
@@ -185,9 +185,9 @@ def test_the_log_is_shown_without_secrets(world: World) -> None:
         world.platform.cut()
         world.platform.wait_until(lambda: world.platform.has_listener, timeout=TIMEOUT_S)
         assert gateway.terminate() == 0
-    shown = _hermes(world, "logs", "-n", "200")
-    assert "loopback" in shown.stdout
-    assert "scripted-key" not in shown.stdout
+    output = _hermes(world, "logs", "-n", "200")
+    assert "loopback" in output.stdout
+    assert "scripted-key" not in output.stdout
 
 
 def test_a_gateway_without_platforms_says_what_to_do(world: World) -> None:
@@ -322,9 +322,13 @@ def test_a_tool_of_a_role_that_does_not_exist_is_told(
     )
     world.home.config.write_text(world.home.config.read_text() + tools)
     with Inside(world):
-        told = [one.getMessage() for one in caplog.records if "unknown tool" in one.getMessage()]
-    assert len(told) == 1
-    assert told[0].startswith("roles.guest_tools has 'nosuchtool', an unknown tool")
+        messages = [
+            record.getMessage()
+            for record in caplog.records
+            if "unknown tool" in record.getMessage()
+        ]
+    assert len(messages) == 1
+    assert messages[0].startswith("roles.guest_tools has 'nosuchtool', an unknown tool")
 
 
 def test_what_a_platform_lacks_is_named_with_the_variable_it_may_come_from(world: World) -> None:
@@ -335,11 +339,11 @@ def test_what_a_platform_lacks_is_named_with_the_variable_it_may_come_from(world
 
 
 def test_the_service_is_shown_and_not_installed(world: World) -> None:
-    shown = _hermes(world, "install", "--print")
-    assert shown.returncode == 0
-    assert f"ExecStart={sys.executable} -m hermes_cli.main gateway run" in shown.stdout
-    assert f"Environment=HERMES_HOME={world.home.root}" in shown.stdout
-    assert "RestartForceExitStatus=75" in shown.stdout
+    output = _hermes(world, "install", "--print")
+    assert output.returncode == 0
+    assert f"ExecStart={sys.executable} -m hermes_cli.main gateway run" in output.stdout
+    assert f"Environment=HERMES_HOME={world.home.root}" in output.stdout
+    assert "RestartForceExitStatus=75" in output.stdout
     assert not (world.home.root.parent / ".config").exists()
 
 
@@ -353,13 +357,13 @@ class _Systemd:
         self._world = world
         self._folder = world.home.root.parent / "bin"
         self._folder.mkdir()
-        self._told = self._folder / "told"
+        self._log = self._folder / "told"
         self.state = self._folder / "state"
         self.state.write_text("dead\n")
         failing = "|".join(fails_at) or "none"
         program = self._folder / "systemctl"
         program.write_text(
-            f'#!/bin/sh\necho "$@" >> {self._told}\n'
+            f'#!/bin/sh\necho "$@" >> {self._log}\n'
             f'case "$2" in {failing}) echo "Failed to connect to bus" >&2; exit 1;; esac\n'
             f'if [ "$2" = start ] && [ "$(cat {self.state})" != running ]; then\n'
             f'  command=$(sed -n s/^ExecStart=//p "{self.unit}"); echo running > {self.state}\n'
@@ -379,9 +383,9 @@ class _Systemd:
         return folder / "hermes-gateway.service"
 
     @property
-    def told(self) -> list[str]:
+    def calls(self) -> list[str]:
         """What it was told to do."""
-        return [one for one in self._told.read_text().splitlines() if " show " not in one]
+        return [line for line in self._log.read_text().splitlines() if " show " not in line]
 
 
 _START = [
@@ -401,7 +405,7 @@ def test_the_service_is_installed_and_taken_away(world: World) -> None:
     assert "gateway run" in systemd.unit.read_text()
     assert systemd.do("uninstall").returncode == 0
     assert not systemd.unit.exists()
-    assert systemd.told == [
+    assert systemd.calls == [
         "--user daemon-reload",
         "--user enable hermes-gateway.service",
         *_START,
@@ -419,11 +423,11 @@ def test_a_gateway_that_runs_goes_on_when_it_becomes_a_service_and_a_restart_mak
         installed = systemd.do("install")
         assert installed.returncode == 0
         assert f"already running as process {gateway.child.pid}" in installed.stdout
-        assert not set(_START) & set(systemd.told)
+        assert not set(_START) & set(systemd.calls)
         try:
             assert systemd.do("restart").returncode == 0
             assert gateway.child.wait(TIMEOUT_S) == 0
-            assert systemd.told[-2:] == _START
+            assert systemd.calls[-2:] == _START
         finally:
             systemd.do("stop")
 
@@ -439,15 +443,15 @@ def test_a_gateway_that_is_a_service_is_started_and_restarted_as_one(world: Worl
         assert "runs as process" in systemd.do("start").stdout
     finally:
         systemd.do("stop")
-    assert systemd.told[2:] == _START * 3
+    assert systemd.calls[2:] == _START * 3
 
 
 def test_a_service_that_ends_at_once_is_told_with_the_reason_and_not_started_again_after_a_stop(
     world: World,
 ) -> None:
     systemd = _Systemd(world)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        world.configure(more=f"health_port = {taken.getsockname()[1]}\n")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        world.configure(more=f"health_port = {listener.getsockname()[1]}\n")
         failed = systemd.do("install")
         assert failed.returncode == 2
         assert "The gateway failed to start: Port" in failed.stderr
@@ -455,7 +459,7 @@ def test_a_service_that_ends_at_once_is_told_with_the_reason_and_not_started_aga
         assert again.returncode == 2
         assert "The gateway failed to start: Port" in again.stderr
     assert systemd.do("stop").stdout == "Stopped.\n"
-    assert systemd.told[-1] == "--user stop hermes-gateway.service"
+    assert systemd.calls[-1] == "--user stop hermes-gateway.service"
     systemd.state.write_text("failed\n")
     assert "is not running" in systemd.do("stop").stdout
 
@@ -497,30 +501,32 @@ def test_where_systemd_does_not_listen_nothing_is_left_behind(world: World) -> N
     systemd.unit.write_text("from another day")
     assert systemd.do("install").returncode == 2
     assert systemd.unit.read_text() == "from another day"
-    gone = systemd.do("uninstall")
-    assert (gone.returncode, systemd.unit.exists()) == (0, False)
-    assert "running gateway was not stopped" in gone.stderr
+    result = systemd.do("uninstall")
+    assert (result.returncode, systemd.unit.exists()) == (0, False)
+    assert "running gateway was not stopped" in result.stderr
 
 
 def test_the_service_finds_a_home_whatever_its_name_has(world: World) -> None:
     home = world.home.root.parent / 'a b %h "c" \\d'
-    shown = _hermes(world, "install", "--print", HERMES_HOME=str(home)).stdout
-    (line,) = [one for one in shown.splitlines() if one.startswith("Environment=")]
+    stdout = _hermes(world, "install", "--print", HERMES_HOME=str(home)).stdout
+    (line,) = [
+        text_line for text_line in stdout.splitlines() if text_line.startswith("Environment=")
+    ]
     (read,) = shlex.split(line.removeprefix("Environment="))
     assert read.replace("%%", "%") == f"HERMES_HOME={home}"
-    assert f"EnvironmentFile=-{home}/gateway.env".replace("%h", "%%h") in shown
+    assert f"EnvironmentFile=-{home}/gateway.env".replace("%h", "%%h") in stdout
 
 
 def test_an_install_names_what_only_the_terminal_knows(world: World) -> None:
     text = world.home.config.read_text()
     world.home.config.write_text(f"{text}[gateway.platforms.telegram]\nmode = 'polling'\n")
-    given = {"TELEGRAM_BOT_TOKEN": "4242:x", "OPENAI_API_KEY": "k"}
-    told = _hermes(world, "install", "--print", **given).stderr
-    assert "TELEGRAM_BOT_TOKEN is set in this shell only" in told
-    assert "OPENAI_API_KEY is set in this shell only" in told
-    assert f"{world.home.root}/gateway.env" in told
+    variables = {"TELEGRAM_BOT_TOKEN": "4242:x", "OPENAI_API_KEY": "k"}
+    stderr = _hermes(world, "install", "--print", **variables).stderr
+    assert "TELEGRAM_BOT_TOKEN is set in this shell only" in stderr
+    assert "OPENAI_API_KEY is set in this shell only" in stderr
+    assert f"{world.home.root}/gateway.env" in stderr
     (world.home.root / "gateway.env").write_text("TELEGRAM_BOT_TOKEN=4242:x\nOPENAI_API_KEY=k\n")
-    assert _hermes(world, "install", "--print", **given).stderr == ""
+    assert _hermes(world, "install", "--print", **variables).stderr == ""
 
 
 def test_the_variables_of_the_gateway_count_whoever_starts_it(world: World) -> None:
@@ -547,7 +553,7 @@ def test_setup_asks_tries_writes_and_greets(world: World) -> None:
     text = world.home.config.read_text().partition("[gateway.platforms.loopback]")[0]
     world.home.config.write_text(text)
     world.platform.say("a", "anybody?", message_id="first")
-    done = _hermes(world, "setup", "loopback", said=f"{world.platform.address}\n")
+    done = _hermes(world, "setup", "loopback", stdin=f"{world.platform.address}\n")
     assert done.returncode == 0, done.stderr
     assert "Loopback: connected." in done.stdout
     assert "Hello, this is Hermes" in world.replies("a")[0]
@@ -566,9 +572,12 @@ def test_setup_of_a_platform_that_cannot_be_reached_writes_nothing(world: World)
 
 
 def test_the_platforms_are_listed_with_what_they_guarantee(world: World) -> None:
-    told = {one["name"]: one for one in json.loads(_hermes(world, "platforms", "--json").stdout)}
-    assert told["loopback"]["state"] == "on"
-    assert all(one["guarantee"] for one in told.values())
+    platforms = {
+        platform["name"]: platform
+        for platform in json.loads(_hermes(world, "platforms", "--json").stdout)
+    }
+    assert platforms["loopback"]["state"] == "on"
+    assert all(platform["guarantee"] for platform in platforms.values())
 
 
 def test_a_stranger_is_let_in_from_the_command_line_and_told_so(world: World) -> None:
@@ -605,9 +614,9 @@ def test_the_files_say_what_the_process_does(world: World) -> None:
     with Process(world) as gateway:
         gateway.wait_until_up()
         assert status.get_running_pid() == gateway.child.pid
-        said = status.read_runtime_status()
-        assert said["gateway_state"] == "running"
-        assert said["platforms"]["loopback"]["state"] == "connected"
+        status_ = status.read_runtime_status()
+        assert status_["gateway_state"] == "running"
+        assert status_["platforms"]["loopback"]["state"] == "connected"
         gateway.kill()
     assert status.pid_file().exists()
     assert status.get_running_pid() is None
@@ -615,14 +624,14 @@ def test_the_files_say_what_the_process_does(world: World) -> None:
         gateway.wait_until_up()
         assert gateway.terminate() == 0
     assert not status.pid_file().exists()
-    said = status.read_runtime_status()
-    assert (said["gateway_state"], said["exit_reason"]) == ("stopped", "SIGTERM")
+    status_ = status.read_runtime_status()
+    assert (status_["gateway_state"], status_["exit_reason"]) == ("stopped", "SIGTERM")
 
 
 def test_of_two_gateways_that_start_at_once_in_a_home_one_runs(world: World) -> None:
-    with Process(world) as one, Process(world) as two:
-        eventually(lambda: {one.child.poll(), two.child.poll()} == {None, 2})
-        eventually(lambda: one.is_up.is_set() or two.is_up.is_set())
+    with Process(world) as first, Process(world) as two:
+        eventually(lambda: {first.child.poll(), two.child.poll()} == {None, 2})
+        eventually(lambda: first.is_up.is_set() or two.is_up.is_set())
 
 
 def test_a_gateway_takes_over_from_one_that_runs(world: World) -> None:
@@ -667,18 +676,18 @@ def test_an_account_is_used_by_one_gateway_and_taken_over_when_that_ends(world: 
         assert f"process {os.getpid()}".encode() in gateway.output
         world.platform.say("a", "hello")
         other.release()
-        world.platform.wait_for("a", lambda shown: len(shown) == 1, TIMEOUT_S)
+        world.platform.wait_for("a", lambda messages: len(messages) == 1, TIMEOUT_S)
         assert gateway.terminate() == 0
 
 
 def test_a_lock_is_free_when_its_holder_lets_go() -> None:
-    one, two = AccountLock("x", "token"), AccountLock("x", "token")
-    one.take()
-    one.take()
+    first, two = AccountLock("x", "token"), AccountLock("x", "token")
+    first.take()
+    first.take()
     with pytest.raises(PlatformError, match="Another gateway"):
         two.take()
     AccountLock("x", "another token").take()
-    one.release()
+    first.release()
     two.take()
     two.release()
 
@@ -793,47 +802,47 @@ def test_health_and_metrics_follow_what_happens(world: World) -> None:
 
 
 def test_the_status_file_follows_what_happens(world: World) -> None:
-    def said(state: str, agents: int) -> bool:
-        told = status.read_runtime_status()
-        return (told.get("gateway_state"), told.get("active_agents")) == (state, agents)
+    def is_status(state: str, agents: int) -> bool:
+        status_ = status.read_runtime_status()
+        return (status_.get("gateway_state"), status_.get("active_agents")) == (state, agents)
 
     quiet = Quiet()
     world.platform.stop()
     with Process(world) as gateway:
         gateway.wait_until_up()
-        eventually(lambda: said("degraded", 0))
+        eventually(lambda: is_status("degraded", 0))
         world.platform.start()
-        eventually(lambda: said("running", 0))
+        eventually(lambda: is_status("running", 0))
         world.play(silence(quiet, then="done"))
         world.platform.say("a", "one")
-        eventually(lambda: said("running", 1))
-        shown = _hermes(world, "status")
-        assert "1 turn running" in shown.stdout
+        eventually(lambda: is_status("running", 1))
+        output = _hermes(world, "status")
+        assert "1 turn running" in output.stdout
         assert json.loads(_hermes(world, "status", "--json").stdout)["running_turns"] == 1
         quiet.release()
-        eventually(lambda: said("running", 0))
+        eventually(lambda: is_status("running", 0))
         world.platform.stop()
-        eventually(lambda: said("degraded", 0))
+        eventually(lambda: is_status("degraded", 0))
         assert gateway.terminate() == 0
-    assert said("stopped", 0)
+    assert is_status("stopped", 0)
 
 
 def test_a_port_that_is_taken_is_named(world: World) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, Inside(world) as inside:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener, Inside(world) as inside:
+        port = listener.getsockname()[1]
 
         async def serve() -> None:
             async with serving(lambda: inside.services, port):
                 pass
 
-        with pytest.raises(PortTakenError, match="health_port") as told:
+        with pytest.raises(PortTakenError, match="health_port") as error:
             asyncio.run(serve())
-        assert str(port) in str(told.value)
+        assert str(port) in str(error.value)
 
 
 def test_a_port_that_is_taken_is_noticed_before_a_platform_is_connected(world: World) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        world.configure(more=f"health_port = {taken.getsockname()[1]}\n")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        world.configure(more=f"health_port = {listener.getsockname()[1]}\n")
         with Process(world) as gateway:
             code = gateway.child.wait(TIMEOUT_S)
     assert code == 69, "a service manager tries it again, unlike a mistake in the settings"
@@ -926,8 +935,8 @@ def test_a_platform_that_can_never_be_connected_is_given_up_with_its_reason(worl
     supervisor = asyncio.run(live())
     assert str(supervisor.error).startswith("The token is wrong.")
     assert supervisor.settled.is_set()
-    said = status.read_runtime_status()["platforms"]["loopback"]
-    assert (said["state"], said["error_message"]) == ("failed", str(supervisor.error))
+    loopback = status.read_runtime_status()["platforms"]["loopback"]
+    assert (loopback["state"], loopback["error_message"]) == ("failed", str(supervisor.error))
 
 
 def test_a_platform_that_comes_back_is_connected_again(world: World) -> None:

@@ -30,16 +30,19 @@ def _inside(inside: Inside) -> str:
     return entry.session_id
 
 
-def _taken(world: World, chat: str, text: str) -> None:
+def _accept(world: World, chat: str, text: str) -> None:
     """Say something and wait until it is on disk."""
     world.platform.say(chat, text)
     world.platform.wait_until(lambda: not world.platform.unacknowledged())
 
 
-def _asked(world: World) -> list[str]:
+def _prompts(world: World) -> list[str]:
     """The last words that the model was asked, request by request."""
-    said = (request.json["messages"] for request in world.model.model_requests)
-    return [[one for one in messages if one["role"] == "user"][-1]["content"] for messages in said]
+    requests = (request.json["messages"] for request in world.model.model_requests)
+    return [
+        [message for message in messages if message["role"] == "user"][-1]["content"]
+        for messages in requests
+    ]
 
 
 # -- chats -----------------------------------------------------------------------------------------
@@ -53,14 +56,14 @@ def test_who_came_first_is_answered_first_whichever_chat_it_is(world: World) -> 
         world.platform.say("a", "one")
         assert quiet.started.wait(_TIMEOUT_S)
         for chat, text in (("b", "two"), ("a", "three"), ("b", "four"), ("a", "five")):
-            _taken(world, chat, text)
+            _accept(world, chat, text)
         quiet.release()
         world.wait_for_text("a", "You said: five")
         world.wait_for_text("b", "You said: four")
-        assert _asked(world) == ["zero", "one", "two", "three", "four", "five"]
-        _resumed, *said = [one.partition("\n")[0] for one in world.replies("b")]
-        assert "another chat in this conversation is answered first" in said[0]
-        assert said[1:] == ["You said: two", "You said: four"]
+        assert _prompts(world) == ["zero", "one", "two", "three", "four", "five"]
+        _resumed, *replies = [reply.partition("\n")[0] for reply in world.replies("b")]
+        assert "another chat in this conversation is answered first" in replies[0]
+        assert replies[1:] == ["You said: two", "You said: four"]
 
 
 def test_a_chat_whose_message_is_queued_hears_that_it_waits_for_another_one(world: World) -> None:
@@ -91,14 +94,14 @@ def test_the_order_holds_across_a_kill(world: World) -> None:
         world.platform.say("a", "one")
         assert quiet.started.wait(_TIMEOUT_S)
         for chat, text in (("b", "two"), ("a", "three"), ("b", "four")):
-            _taken(world, chat, text)
+            _accept(world, chat, text)
         gateway.kill()
     before = len(world.model.model_requests)
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.wait_for_text("b", "You said: four")
         world.wait_for_text("a", "You said: three")
-    assert _asked(world)[before:] == ["one", "two", "three", "four"]
+    assert _prompts(world)[before:] == ["one", "two", "three", "four"]
 
 
 def test_a_chat_that_leaves_takes_what_waits_along_and_holds_nobody_up(world: World) -> None:
@@ -108,8 +111,8 @@ def test_a_chat_that_leaves_takes_what_waits_along_and_holds_nobody_up(world: Wo
         world.play(silence(quiet, then="the first"))
         world.platform.say("a", "one")
         assert quiet.started.wait(_TIMEOUT_S)
-        _taken(world, "b", "two")
-        _taken(world, "a", "three")
+        _accept(world, "b", "two")
+        _accept(world, "a", "three")
         world.platform.say("b", "/new")
         world.wait_for_text("b", "1 queued message will be answered in it.")
         world.wait_for_text("b", "You said: two")  # beside what runs: it is in another conversation
@@ -126,11 +129,13 @@ def test_what_was_taken_back_in_one_chat_holds_up_no_other(world: World) -> None
         world.play(silence(quiet, then="the first"))
         world.platform.say("a", "one")
         assert quiet.started.wait(_TIMEOUT_S)
-        _taken(world, "b", "two")
-        _taken(world, "a", "three")
+        _accept(world, "b", "two")
+        _accept(world, "a", "three")
         services = inside.services
         (waits,) = [
-            one for one in inside.open_turns() if inside.store.read(turns.user_text, one) == "two"
+            turn_id
+            for turn_id in inside.open_turns()
+            if inside.store.read(turns.user_text, turn_id) == "two"
         ]
         assert services.turns.cancel(waits, "cancelled")
         quiet.release()

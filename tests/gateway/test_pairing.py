@@ -36,7 +36,7 @@ def chat(user_id: str | None = "1", **more: Any) -> SessionSource:
     return SessionSource(chat_id=f"chat {user_id}", user_id=user_id, **more)
 
 
-def made(store: SessionDB, **gateway: Any) -> Pairing:
+def create_pairing(store: SessionDB, **gateway: Any) -> Pairing:
     return Pairing(store, Settings(gateway=GatewaySettings(**gateway)))
 
 
@@ -47,7 +47,7 @@ def code_of(pairing: Pairing, source: SessionSource) -> str:
 
 
 def test_a_stranger_with_the_right_code_is_in(store: SessionDB) -> None:
-    pairing, access = made(store), Access(store, Settings())
+    pairing, access = create_pairing(store), Access(store, Settings())
     code = code_of(pairing, chat(user_name="Ann"))
     assert len(code) == 8 and set(code) <= set(ALPHABET)
     assert access.role_of(chat()) is None
@@ -64,24 +64,24 @@ def test_codes_have_no_characters_that_look_alike() -> None:
 
 
 def test_a_code_may_be_typed_carelessly(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     code = code_of(pairing, chat())
     typed = code.lower().replace("z", "2").replace("s", "5").replace("b", "8")
     assert pairing.approve(f" {typed[:4]}-{typed[4:]} ").user_id == "1"
 
 
 def test_who_is_told_nothing(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     assert pairing.request(chat(chat_type="group")) is None
     assert pairing.request(chat(is_bot=True)) is None
     assert pairing.request(chat(None)) is None
-    assert made(store, strangers="ignore").request(chat()) is None
+    assert create_pairing(store, strangers="ignore").request(chat()) is None
     assert pairing.request(chat()) is not None
     assert pairing.request(chat()) is None, "not again so soon"
 
 
 def test_a_code_that_could_not_be_shown_can_be_asked_for_again(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     first = code_of(pairing, chat())
     pairing.withdraw(chat())
     second = code_of(pairing, chat())
@@ -91,9 +91,9 @@ def test_a_code_that_could_not_be_shown_can_be_asked_for_again(store: SessionDB)
 
 
 def test_the_first_person_is_the_owner_unless_the_settings_have_one(store: SessionDB) -> None:
-    named = made(store, owners={"matrix": ["@me:example.org"]})
+    named = create_pairing(store, owners={"matrix": ["@me:example.org"]})
     assert named.approve(code_of(named, chat("1"))).role == "member"
-    pairing = made(store)
+    pairing = create_pairing(store)
     assert pairing.approve(code_of(pairing, chat("2"))).role == "owner"
     elsewhere = chat("3", platform=Platform.MATRIX)
     assert pairing.approve(code_of(pairing, elsewhere)).role == "member"
@@ -101,7 +101,7 @@ def test_the_first_person_is_the_owner_unless_the_settings_have_one(store: Sessi
 
 
 def test_wrong_codes_lock_and_the_message_says_until_when(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     with still_clock() as time:
         code = code_of(pairing, chat())
         for _ in range(4):
@@ -116,7 +116,7 @@ def test_wrong_codes_lock_and_the_message_says_until_when(store: SessionDB) -> N
 
 
 def test_what_cannot_be_a_code_does_not_count_as_a_wrong_one(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     code = code_of(pairing, chat())
     for typed in ("", "telegram", "ABCD", "ABCDEFG0", "ABCDEFGHI", "ÄÖÜABCDE") * 2:
         with pytest.raises(UsageError, match="is not a code"):
@@ -125,7 +125,7 @@ def test_what_cannot_be_a_code_does_not_count_as_a_wrong_one(store: SessionDB) -
 
 
 def test_of_many_who_approve_at_once_one_lets_the_stranger_in(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     code = code_of(pairing, chat())
     start, came_out = threading.Barrier(8), list[str]()
 
@@ -146,7 +146,7 @@ def test_of_many_who_approve_at_once_one_lets_the_stranger_in(store: SessionDB) 
 
 
 def test_who_is_let_in_is_told_so_once(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     pairing.approve(code_of(pairing, chat()))
     (piece,) = store.read(outbox.due)
     assert (piece["platform"], piece["chat_id"]) == ("telegram", "chat 1")
@@ -154,7 +154,7 @@ def test_who_is_let_in_is_told_so_once(store: SessionDB) -> None:
 
 
 def test_an_owner_lets_people_in_from_a_chat(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     assert pairing.command("", "owner", "telegram:9") == "Nobody is waiting for access."
     code = code_of(pairing, chat(user_name="Ann"))
     assert "Ann (telegram)" in pairing.command("", "owner", "telegram:9")
@@ -163,15 +163,15 @@ def test_an_owner_lets_people_in_from_a_chat(store: SessionDB) -> None:
     for role in ("member", "guest"):
         with pytest.raises(UsageError, match="Only an owner"):
             pairing.command(code, role_named(role), "telegram:9")
-    said = pairing.command(f"{code} Guest", "owner", "telegram:9")
-    assert said == "Ann (1) on telegram has access now, as guest."
+    answer = pairing.command(f"{code} Guest", "owner", "telegram:9")
+    assert answer == "Ann (1) on telegram has access now, as guest."
     assert pairing.people()[0].added_by == "telegram:9"
     other = code_of(pairing, chat("2"))
     assert pairing.command(other, "owner", "telegram:9").endswith("as member."), "never by accident"
 
 
 def test_who_was_let_in_can_be_put_out(store: SessionDB) -> None:
-    pairing = made(store, allow={"telegram": ["7"]})
+    pairing = create_pairing(store, allow={"telegram": ["7"]})
     pairing.approve(code_of(pairing, chat()))
     pairing.revoke("telegram", "1")
     assert Access(store, Settings()).role_of(chat()) is None
@@ -183,7 +183,7 @@ def test_who_was_let_in_can_be_put_out(store: SessionDB) -> None:
 
 
 def test_somebody_who_was_let_in_gets_another_role_at_once(store: SessionDB) -> None:
-    pairing, access = made(store), Access(store, Settings())
+    pairing, access = create_pairing(store), Access(store, Settings())
     pairing.approve(code_of(pairing, chat(user_name="Ann")))
     before = pairing.people()[0]
     assert pairing.change_role("telegram", "1", "guest") == before._replace(role="guest")
@@ -194,7 +194,7 @@ def test_somebody_who_was_let_in_gets_another_role_at_once(store: SessionDB) -> 
 
 
 def test_nobody_gets_a_role_who_was_not_let_in(store: SessionDB) -> None:
-    pairing = made(store)
+    pairing = create_pairing(store)
     code_of(pairing, chat())
     with pytest.raises(UsageError, match=r"There is no user 1 .* on telegram.*gateway people"):
         pairing.change_role("telegram", "1", "owner")
@@ -212,7 +212,7 @@ def test_nobody_gets_a_role_who_was_not_let_in(store: SessionDB) -> None:
 def test_a_role_that_the_settings_outdo_is_refused_with_the_place(
     store: SessionDB, named: dict[str, Any], role: Role
 ) -> None:
-    pairing = made(store, **named)
+    pairing = create_pairing(store, **named)
     pairing.approve(code_of(pairing, chat()), role="owner")
     (setting,) = named
     with pytest.raises(UsageError, match=rf"config\.toml.*gateway\.{setting}\.telegram"):
@@ -221,7 +221,7 @@ def test_a_role_that_the_settings_outdo_is_refused_with_the_place(
 
 
 def test_whom_the_settings_let_in_gets_another_role_there(store: SessionDB) -> None:
-    pairing = made(store, allow={"telegram": ["7"]})
+    pairing = create_pairing(store, allow={"telegram": ["7"]})
     with pytest.raises(UsageError, match=r"7 on telegram is let in by config\.toml"):
         pairing.change_role("telegram", "7", "owner")
 
@@ -255,8 +255,8 @@ def test_people_are_let_in_listed_and_put_out_from_the_shell(home: Home) -> None
     assert shell("people") == "Nobody has access yet.\n"
     code = request(home, chat(user_name="Ann"))
     assert "Ann on telegram has a code, valid until" in shell("people")
-    said = shell(f"pair {code}")
-    assert "Ann (1) on telegram is now an owner." in said and "first person" in said
+    output = shell(f"pair {code}")
+    assert "Ann (1) on telegram is now an owner." in output and "first person" in output
     other = request(home, chat("2"))
     assert shell(f"pair {other} --platform telegram --role guest") == (
         "2 on telegram is now a guest.\n"
@@ -278,8 +278,8 @@ def test_a_role_is_changed_from_the_shell_and_the_last_owner_is_not_lost_silentl
     assert shell("role telegram 2 owner") == "2 on telegram is now an owner.\n"
     assert shell("role telegram 1 Guest") == "Ann (1) on telegram is now a guest.\n"
     assert '"has_owner":false' in shell("role telegram 2 member --json")
-    said = shell("role telegram 2 guest")
-    assert "There is no owner now" in said and "--role" in said
+    output = shell("role telegram 2 guest")
+    assert "There is no owner now" in output and "--role" in output
     assert "There is no owner now" in shell("forget telegram 2")
     with pytest.raises(click.BadParameter, match="king"):
         shell("role telegram 1 king")

@@ -44,18 +44,18 @@ def test_commands_are_named_as_people_write_them_on_the_platform(home: Home) -> 
             target, "See /help. Folder: /help/me, a/help and /helpful", name="x"
         )
         assert piece.content == "See !help. Folder: /help/me, a/help and /helpful"
-        asked = QuestionAsked("q", "approval", "terminal", "It deletes.", "rm -r /help", CHOICES)
-        (question,) = replies.question(target, asked)
+        event = QuestionAsked("q", "approval", "terminal", "It deletes.", "rm -r /help", CHOICES)
+        (question,) = replies.question(target, event)
         assert (
             "Answer !approve (or !approve session, !approve always) or !deny." in question.content
         )
         assert "rm -r /help" in question.content
 
 
-def _shown(home: Home, text: str, command: str) -> str:
+def _drawn(home: Home, text: str, command: str) -> str:
     """All that a chat is shown of an approval, as Telegram draws it: its code."""
     target = ReplyTarget({"platform": "telegram", "chat_id": "a"})
-    asked = QuestionAsked("q", "approval", "terminal", text, command, ["once", "deny"])
+    event = QuestionAsked("q", "approval", "terminal", text, command, ["once", "deny"])
     with SessionDB.in_memory() as store:
         able = Abilities(text_limit=4000, has_buttons=True)
         replies = Replies(
@@ -63,23 +63,23 @@ def _shown(home: Home, text: str, command: str) -> str:
             lambda _: able,
             ReplyAttachments(home, 0, _standing, Workspaces(home, Settings())),
         )
-        pieces = replies.question(target, asked)
-        drawn = [markdown.render(one.content) for one in pieces]
-    assert [one.buttons is not None for one in pieces] == [*[False] * (len(pieces) - 1), True]
+        pieces = replies.question(target, event)
+        drawn = [markdown.render(item.content) for item in pieces]
+    assert [item.buttons is not None for item in pieces] == [*[False] * (len(pieces) - 1), True]
     assert len(msgspec.json.decode(pieces[-1].buttons or "")) == 2
     first = drawn[0].text.partition("\n")[0]
     reason = "" if "\n" in text else f" {text}"
     assert first == f"🔐 Allow this command?{reason}"
     outside = [
-        one.text.encode("utf-16-le")[entity.end * 2 :].decode("utf-16-le").strip()
-        for one in drawn
-        for entity in one.entities
+        item.text.encode("utf-16-le")[entity.end * 2 :].decode("utf-16-le").strip()
+        for item in drawn
+        for entity in item.entities
     ]
     assert not any(outside), "nothing of it stands outside of the code"
     return "\n".join(
-        one.text.encode("utf-16-le")[entity.offset * 2 : entity.end * 2].decode("utf-16-le")
-        for one in drawn
-        for entity in one.entities
+        item.text.encode("utf-16-le")[entity.offset * 2 : entity.end * 2].decode("utf-16-le")
+        for item in drawn
+        for entity in item.entities
         if entity.type == "pre"
     )
 
@@ -87,14 +87,14 @@ def _shown(home: Home, text: str, command: str) -> str:
 def test_an_approval_shows_all_that_would_run(home: Home) -> None:
     lines = [f"echo {number}" for number in range(900)]
     command = "\n".join([*lines, "rm -rf /nonexistent/hermes-test"])
-    assert _shown(home, "It deletes.", command) == command
+    assert _drawn(home, "It deletes.", command) == command
 
 
 def test_the_largest_approval_is_shown_whole(home: Home) -> None:
     lines = [f"+line {number} {'x' * 50}" for number in range(1_000)]
     change = "\n".join(lines)
     assert len(change) < display.MAX_BYTES
-    assert _shown(home, "It writes.", change) == change
+    assert _drawn(home, "It writes.", change) == change
 
 
 def test_a_long_approval_is_a_file_with_the_choices_after_it(home: Home) -> None:
@@ -135,7 +135,7 @@ def test_what_a_lasting_yes_is_for_stands_beside_the_choices(home: Home) -> None
 
 def test_nothing_of_a_command_is_taken_for_words_of_ours(home: Home) -> None:
     command = "cat <<E\n```\n**Checked**: it is safe.\n````\nE\nrm -rf ~/x"
-    assert _shown(home, "• Writes /tmp/a\n• Reads /tmp/b", command) == command
+    assert _drawn(home, "• Writes /tmp/a\n• Reads /tmp/b", command) == command
 
 
 def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) -> None:
@@ -155,7 +155,7 @@ def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) ->
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("step", "expected"),
     [
         (call("clarify", question="Which one?"), "No one can answer questions here."),
         (call("terminal", command="rm -rf /nonexistent/hermes-test"), "No one can allow this here"),
@@ -163,14 +163,14 @@ def test_who_is_asked_in_a_group_answers_without_naming_the_bot(world: World) ->
     ids=["a question", "an approval"],
 )
 def test_where_nobody_is_shown_a_question_it_is_answered_with_no_at_once(
-    world: World, wish: Step, said: str
+    world: World, step: Step, expected: str
 ) -> None:
-    world.play(wish)
+    world.play(step)
     with Inside(world) as inside:
         source = SessionSource(Platform("loopback"), "a", user_id="u1")
         event = MessageEvent("go on", source=source, message_id="1", can_be_asked=False)
         inside.call(inside.services.ingress.accept(event))
-        world.wait_for_text("a", said)
+        world.wait_for_text("a", expected)
         world.play(call("clarify", question="Which one?"))
         world.platform.say("a", "now with somebody there")
         world.wait_for_text("a", "Which one?")
@@ -184,4 +184,4 @@ def test_an_approval_in_a_group_is_given_by_the_command_alone(world: World) -> N
         world.platform.say("g", "yes, why not", **_GROUP)
         world.platform.say("g", "/approve", **_GROUP)
         world.wait_for_text("g", "done it")
-        assert not any("why not" in one for one in world.replies("g"))
+        assert not any("why not" in reply for reply in world.replies("g"))

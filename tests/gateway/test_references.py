@@ -9,7 +9,7 @@ _END = "\n\n[1]: https://x.example/one\n[Two  words]: <https://x.example/a b> 'A
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("text", "meant"),
     [
         ("See [the *docs*][1].", "See [the *docs*](https://x.example/one)."),
         ("[1]: it says", "[1](https://x.example/one): it says"),
@@ -19,14 +19,14 @@ _END = "\n\n[1]: https://x.example/one\n[Two  words]: <https://x.example/a b> 'A
         ("| a |\n|---|\n| [so][1] |", "| a |\n|---|\n| [so](https://x.example/one) |"),
     ],
 )
-def test_a_link_gets_the_address_that_it_names(said: str, meant: str) -> None:
+def test_a_link_gets_the_address_that_it_names(text: str, meant: str) -> None:
     meant = meant.format("https://x.example/a%20b")
-    found = resolved(f"First.\n\n- {said}\n\n{said}{_END}")
+    found = resolved(f"First.\n\n- {text}\n\n{text}{_END}")
     assert found.startswith(f"First.\n\n- {meant}\n\n{meant}\n")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "markdown",
     [
         "`a[i][1]` and ``b`[1]``",
         "```\na[i][1]\n[1]: https://y.example\n```",
@@ -36,14 +36,14 @@ def test_a_link_gets_the_address_that_it_names(said: str, meant: str) -> None:
         "text above\n[3]: https://y.example/no-definition [3]",
     ],
 )
-def test_what_is_no_such_link_stays(said: str) -> None:
-    text = f"{said}{_END}"
+def test_what_is_no_such_link_stays(markdown: str) -> None:
+    text = f"{markdown}{_END}"
     assert resolved(text) == text
 
 
-@pytest.mark.parametrize("said", ["[Note]: soon", "[^1]: https://x.example", "[v]: 1.2"])
-def test_what_leads_nowhere_is_no_definition(said: str) -> None:
-    text = f"A [Note], [v] and that[^1].\n\n{said}"
+@pytest.mark.parametrize("markdown", ["[Note]: soon", "[^1]: https://x.example", "[v]: 1.2"])
+def test_what_leads_nowhere_is_no_definition(markdown: str) -> None:
+    text = f"A [Note], [v] and that[^1].\n\n{markdown}"
     assert resolved(text) == text
 
 

@@ -54,9 +54,9 @@ def test_a_file_of_the_workspace_goes_along_and_its_line_does_not(
     world.play(say(f"Here it is.\n\nMEDIA:{workspace}/plan.txt"))
     with Inside(world):
         world.platform.say("a", "send me the plan")
-        shown = world.platform.wait_for("a", lambda found: len(found) == 2, 30.0)
-    assert [one.text for one in shown] == ["Here it is.", ""]
-    assert [(file.name, file.content) for file in shown[1].files] == [("plan.txt", b"the plan")]
+        messages = world.platform.wait_for("a", lambda found: len(found) == 2, 30.0)
+    assert [message.text for message in messages] == ["Here it is.", ""]
+    assert [(file.name, file.content) for file in messages[1].files] == [("plan.txt", b"the plan")]
 
 
 def test_a_reply_that_is_shown_while_it_is_written_has_its_file_too(
@@ -66,10 +66,12 @@ def test_a_reply_that_is_shown_while_it_is_written_has_its_file_too(
     world.play(say(f"Here is the plan that you wanted.\n\nMEDIA:{workspace}/plan.txt"))
     with Inside(world):
         world.platform.say("a", "send me the plan")
-        shown = world.platform.wait_for("a", lambda found: any(one.files for one in found), 30.0)
-    assert shown[0].text == "Here is the plan that you wanted."
-    assert not any("MEDIA" in text for one in shown for text in one.edits)
-    assert [one.name for one in shown[1].files] == ["plan.txt"]
+        messages = world.platform.wait_for(
+            "a", lambda found: any(message.files for message in found), 30.0
+        )
+    assert messages[0].text == "Here is the plan that you wanted."
+    assert not any("MEDIA" in text for message in messages for text in message.edits)
+    assert [message.name for message in messages[1].files] == ["plan.txt"]
 
 
 def test_a_file_goes_once_also_when_the_gateway_is_killed_before_it_is_sent(
@@ -82,12 +84,12 @@ def test_a_file_goes_once_also_when_the_gateway_is_killed_before_it_is_sent(
         world.wait_for_text("a", "Here it is.")
         first.kill()
     with Process(world).wait_until_up():
-        world.platform.wait_for("a", lambda found: any(one.files for one in found), 30.0)
+        world.platform.wait_for("a", lambda found: any(message.files for message in found), 30.0)
         world.platform.say("a", "thank you")
         world.wait_for_text("a", "You said: thank you")
-    shown = world.platform.shown("a")
-    assert [one.text for one in shown[:2]] == ["Here it is.", ""]
-    assert [len(one.files) for one in shown] == [0, 1, 0]
+    messages = world.platform.shown("a")
+    assert [message.text for message in messages[:2]] == ["Here it is.", ""]
+    assert [len(message.files) for message in messages] == [0, 1, 0]
 
 
 def test_the_model_is_told_how_where_it_may(world: World) -> None:
@@ -109,8 +111,8 @@ def test_a_guest_gets_no_file_of_the_machine(world: World, workspace: Path) -> N
     world.play(say(f"MEDIA:{workspace}/plan.txt"))
     with Inside(world):
         world.platform.say("b", "send me the plan", user="u2")
-        [said] = world.wait_for_replies("b", 1)
-    assert said == "[plan.txt is not sent: the person who asked may not read files here.]"
+        [reply] = world.wait_for_replies("b", 1)
+    assert reply == "[plan.txt is not sent: the person who asked may not read files here.]"
 
 
 def _ask_in_group(world: World, text: str = "send me the plan") -> None:
@@ -124,16 +126,16 @@ def test_a_file_goes_into_a_group_only_after_a_yes(world: World, workspace: Path
         _ask_in_group(world)
         question = world.wait_for_text("g", "Allow this command?").text
         assert f"Sends {workspace}/plan.txt to loopback: group" in question
-        assert not any(shown.files for shown in world.platform.shown("g"))
+        assert not any(message.files for message in world.platform.shown("g"))
         if by == "chat":
             world.platform.say("g", "/approve", chat_type="group", mention=True)
         else:
             (row,) = inside.store.read(question_ledger.pending)
             rights.answer(inside.store, row["id"], "once", by="cli")
-        shown = world.platform.wait_for(
+        message = world.platform.wait_for(
             "g", lambda found: any(each.files for each in found), TIMEOUT_S
         )
-    assert [file.content for each in shown for file in each.files] == [b"the plan"]
+    assert [file.content for each in message for file in each.files] == [b"the plan"]
 
 
 def test_a_file_that_nobody_allows_stays_and_the_reply_says_so(
@@ -146,7 +148,7 @@ def test_a_file_that_nobody_allows_stays_and_the_reply_says_so(
         world.platform.say("g", "/deny", chat_type="group", mention=True)
         reply = world.wait_for_text("g", "Here it is.").text
     assert reply.endswith("[plan.txt is not sent: it was not approved.]")
-    assert not any(shown.files for shown in world.platform.shown("g"))
+    assert not any(message.files for message in world.platform.shown("g"))
 
 
 def test_a_stop_ends_the_question_about_a_file(world: World, workspace: Path) -> None:
@@ -159,7 +161,7 @@ def test_a_stop_ends_the_question_about_a_file(world: World, workspace: Path) ->
         _ask_in_group(world, "and now?")
         world.wait_for_text("g", "You said")
         assert inside.store.read(question_ledger.pending) == []
-    assert not any(shown.files for shown in world.platform.shown("g"))
+    assert not any(message.files for message in world.platform.shown("g"))
 
 
 def test_what_the_agent_has_just_written_goes_into_a_group_unasked(
@@ -173,10 +175,10 @@ def test_what_the_agent_has_just_written_goes_into_a_group_unasked(
     )
     with Inside(world):
         _ask_in_group(world)
-        shown = world.platform.wait_for(
+        messages = world.platform.wait_for(
             "g", lambda found: sum(len(each.files) for each in found) == 2, TIMEOUT_S
         )
-    assert [file.content for each in shown for file in each.files] == [b"new", b"a chart"]
+    assert [file.content for each in messages for file in each.files] == [b"new", b"a chart"]
 
 
 def test_what_was_replaced_after_it_was_written_is_asked_about(
@@ -263,6 +265,6 @@ def test_where_nothing_is_edited_the_files_go_with_the_last_piece(
         target = ReplyTarget(stored_source=PLACE.to_dict(), message_id="m1")
         *others, last = replies.deliver("t", Outcome("answered", text), target)
     assert others
-    assert [decode(one.extra).files for one in others] == [[] for _ in others]
+    assert [decode(other.extra).files for other in others] == [[] for _ in others]
     assert decode(last.extra).files == [str(workspace / "plan.txt")]
     assert last.content

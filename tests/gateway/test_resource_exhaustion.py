@@ -48,7 +48,7 @@ class Running(NamedTuple):
     def health(self) -> set[tuple[int, str]]:
         urls = (f":{self.port}/health", f":{self.port}/v1/health", f":{self.health_port}/health")
         answers = [httpx2.get(f"http://127.0.0.1{url}", timeout=TIMEOUT_S) for url in urls]
-        return {(one.status_code, one.json()["status"]) for one in answers}
+        return {(answer.status_code, answer.json()["status"]) for answer in answers}
 
     def limit(self, kind: int, value: int) -> None:
         _, hard = resource.prlimit(self.process.child.pid, kind)

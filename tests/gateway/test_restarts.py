@@ -36,8 +36,8 @@ def test_a_message_that_was_accepted_is_answered_after_a_kill(world: World) -> N
     world.play(say("one again"))
     with Process(world) as second:
         second.wait_until_up()
-        one, two = world.wait_for_replies("a", 2)
-        assert one == "one again"
+        first_reply, two = world.wait_for_replies("a", 2)
+        assert first_reply == "one again"
         assert "two" in two
         assert len(world.replies("b")) == 1
 
@@ -54,8 +54,8 @@ def test_plugins_hear_of_a_conversation_whose_first_message_was_accepted_before_
     with Process(world) as second:
         second.wait_until_up()
         world.wait_for_replies("a", 1)
-        one, again = path.read_text().split()
-        assert one == again
+        session_id, again = path.read_text().split()
+        assert session_id == again
 
 
 def test_a_message_that_came_while_nobody_was_there_is_answered(world: World) -> None:
@@ -122,17 +122,17 @@ def test_what_was_asked_before_a_restart_is_answered_after_it(world: World) -> N
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "order one")
-        asked = world.wait_for_text("a", "Which size?")
+        message = world.wait_for_text("a", "Which size?")
         assert gateway.terminate() == 0
     world.play(say("ordered"))
     with Process(world) as gateway:
         gateway.wait_until_up()
-        assert asked.question is not None
-        world.platform.press("a", asked.question, "large")
+        assert message.question is not None
+        world.platform.press("a", message.question, "large")
         world.wait_for_text("a", "ordered")
-        told = world.model.model_requests[-1].json["messages"][-1]
-        assert (told["role"], told["content"]) == ("tool", "large")
-        assert len([one for one in world.replies("a") if "Which size?" in one]) == 1
+        last_message = world.model.model_requests[-1].json["messages"][-1]
+        assert (last_message["role"], last_message["content"]) == ("tool", "large")
+        assert len([reply for reply in world.replies("a") if "Which size?" in reply]) == 1
 
 
 def test_a_lost_answer_is_not_shown_twice_where_the_platform_knows_the_key(world: World) -> None:
@@ -201,8 +201,8 @@ def test_a_gateway_that_could_not_start_again_does_not_restart_and_says_why(
         sound = world.home.config.read_text()
         world.home.config.write_text(config)
         world.platform.say("a", "/restart")
-        told = world.wait_for_text("a", "Not restarted").text
-        assert reason in told
+        text = world.wait_for_text("a", "Not restarted").text
+        assert reason in text
         world.platform.say("a", "still there?")
         world.wait_for_text("a", "You said: still there?")
         assert inside.runner._exit_reason is None
@@ -279,7 +279,11 @@ def test_what_was_sent_before_a_repair_is_not_sent_again_because_the_note_of_it_
     with Inside(world):
         world.platform.say("a", "two")
         world.wait_for_text("a", "You said: two")
-    sent = [one.text for one in world.platform.attempts if one.text.startswith("You said: one")]
+    sent = [
+        attempt.text
+        for attempt in world.platform.attempts
+        if attempt.text.startswith("You said: one")
+    ]
     assert len(sent) == 1
 
 
@@ -294,8 +298,8 @@ def test_an_answer_that_a_terminal_gives_beside_the_gateway_is_sent_at_once(worl
             eventually(lambda: len(inside.open_turns()) == 2)
             turn, _ = store.read(turns.all_open)
             store.write(turns.start, turn["id"])
-            said = {"role": "assistant", "content": "said elsewhere"}
-            store.write(turns.finish, turn["id"], "answered", message=said)
+            message = {"role": "assistant", "content": "said elsewhere"}
+            store.write(turns.finish, turn["id"], "answered", message=message)
         world.wait_for_text("a", "You said: three")
         inside.services.recovery.send_what_others_ended()
         eventually(lambda: not inside.store.read(outbox.waiting))
@@ -317,8 +321,8 @@ def test_an_answer_that_a_terminal_gave_is_sent_before_what_came_after_it_is_ans
         gateway.kill()
     with SessionDB(world.home.database) as store:
         first, _ = store.read(turns.all_open)
-        said = {"role": "assistant", "content": "said elsewhere"}
-        store.write(turns.finish, first["id"], "answered", message=said)
+        message = {"role": "assistant", "content": "said elsewhere"}
+        store.write(turns.finish, first["id"], "answered", message=message)
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.wait_for_text("a", "You said: two")
@@ -340,8 +344,8 @@ def test_what_a_terminal_answers_when_the_gateway_starts_is_sent_when_it_is_answ
         (turn,) = store.read(turns.unfinished)
         with lease.held(store, turn["conversation_id"], lambda: None), Inside(world) as inside:
             eventually(lambda: inside.open_turns() == {turn["id"]})
-            said = {"role": "assistant", "content": "said elsewhere"}
-            store.write(turns.finish, turn["id"], "answered", message=said)
+            message = {"role": "assistant", "content": "said elsewhere"}
+            store.write(turns.finish, turn["id"], "answered", message=message)
             world.wait_for_text("a", "said elsewhere")
     assert len(world.model.model_requests) == 1
 
@@ -353,8 +357,8 @@ def test_what_somebody_else_answered_while_we_did_is_what_the_chat_gets(world: W
         world.platform.say("a", "one")
         assert quiet.started.wait(20)
         (turn,) = inside.store.read(turns.all_open)
-        said = {"role": "assistant", "content": "said elsewhere"}
-        inside.store.write(turns.finish, turn["id"], "answered", message=said)
+        message = {"role": "assistant", "content": "said elsewhere"}
+        inside.store.write(turns.finish, turn["id"], "answered", message=message)
         quiet.release()
         world.wait_for_text("a", "said elsewhere")
         assert inside.services.turns.failed_count == 0

@@ -28,15 +28,15 @@ _NOON = datetime.fromisoformat("2026-07-20T12:00").timestamp()
 @pytest.fixture
 def db(home: Home) -> Iterator[SessionDB]:
     home.create()
-    with SessionDB(home.database) as made:
-        yield made
+    with SessionDB(home.database) as database:
+        yield database
 
 
 @pytest.fixture
 def routes(db: SessionDB, home: Home) -> Iterator[SessionStore]:
-    made = _routes(db, home)
-    yield made
-    made.close()
+    store = _routes(db, home)
+    yield store
+    store.close()
 
 
 def _routes(db: SessionDB, home: Home, **changes: object) -> SessionStore:
@@ -47,8 +47,8 @@ def _routes(db: SessionDB, home: Home, **changes: object) -> SessionStore:
 
 
 def _source(**more: object) -> SessionSource:
-    given = {"platform": Platform.TELEGRAM, "chat_id": "c", "user_id": "u", **more}
-    return SessionSource(**given)  # type: ignore[arg-type]
+    fields = {"platform": Platform.TELEGRAM, "chat_id": "c", "user_id": "u", **more}
+    return SessionSource(**fields)  # type: ignore[arg-type]
 
 
 # -- keys ----------------------------------------------------------------------------------------
@@ -96,9 +96,9 @@ def test_a_profile_has_keys_of_its_own() -> None:
     st.text(st.characters(exclude_characters=":"), min_size=1),
     st.text(st.characters(exclude_characters=":"), min_size=1),
 )
-def test_two_chats_never_have_the_same_key(one: str, other: str) -> None:
-    keys = {build_session_key(_source(chat_id=chat)) for chat in (one, other)}
-    assert len(keys) == len({one, other})
+def test_two_chats_never_have_the_same_key(first: str, other: str) -> None:
+    keys = {build_session_key(_source(chat_id=chat)) for chat in (first, other)}
+    assert len(keys) == len({first, other})
 
 
 # -- entries -------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_an_entry_is_read_as_it_was_written() -> None:
 
 
 def test_an_entry_of_hermes_agent_is_understood() -> None:
-    said = {
+    stored_entry = {
         "session_key": "agent:main:discord:group:g:u",
         "session_id": "20260101_101010_deadbeef",
         "created_at": "2026-01-01T10:10:10",
@@ -135,7 +135,7 @@ def test_an_entry_of_hermes_agent_is_understood() -> None:
         "origin": {"platform": "discord", "chat_id": "g", "chat_type": "group", "guild_id": "x"},
         "model_override": {"model": "m", "api_key": "secret"},
     }
-    entry = SessionEntry.from_dict(said)
+    entry = SessionEntry.from_dict(stored_entry)
     assert entry.platform is Platform.DISCORD
     assert entry.expiry_finalized
     assert entry.origin is not None
@@ -214,12 +214,12 @@ def test_the_file_begins_with_a_note_and_is_written_as_a_whole(
     routes.get_or_create_session(_source())
     routes.close()
     path = home.sessions / "sessions.json"
-    said = json.loads(path.read_text())
-    assert next(iter(said)) == "_README"
-    assert "state.db" in said["_README"]
-    assert "hermes sessions list" in said["_README"]
-    assert list(said)[1:] == ["agent:main:telegram:dm:c"]
-    assert [one.name for one in home.sessions.iterdir()] == ["sessions.json"]
+    document = json.loads(path.read_text())
+    assert next(iter(document)) == "_README"
+    assert "state.db" in document["_README"]
+    assert "hermes sessions list" in document["_README"]
+    assert list(document)[1:] == ["agent:main:telegram:dm:c"]
+    assert [file.name for file in home.sessions.iterdir()] == ["sessions.json"]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -252,18 +252,18 @@ def _session_in(routes: SessionStore, source: SessionSource) -> str | None:
 
 def test_the_file_is_read_for_chats_that_the_store_does_not_know(db: SessionDB, home: Home) -> None:
     first = _routes(db, home)
-    known = first.get_or_create_session(_source(chat_id="known"))
+    entry = first.get_or_create_session(_source(chat_id="known"))
     other = first.get_or_create_session(_source(chat_id="other"))
     first.close()
     db.write(route_ledger.delete, [other.session_key])
     path = home.sessions / "sessions.json"
-    said = json.loads(path.read_text())
-    said[known.session_key]["session_id"] = "changed_by_hand"
-    said["agent:main:telegram:dm:bad"] = {"session_id": "../x"}
-    said["agent:main:telegram:dm:worse"] = "nothing"
-    path.write_text(json.dumps(said))
+    document = json.loads(path.read_text())
+    document[entry.session_key]["session_id"] = "changed_by_hand"
+    document["agent:main:telegram:dm:bad"] = {"session_id": "../x"}
+    document["agent:main:telegram:dm:worse"] = "nothing"
+    path.write_text(json.dumps(document))
     second = _routes(db, home)
-    assert _session_in(second, _source(chat_id="known")) == known.session_id
+    assert _session_in(second, _source(chat_id="entry")) == entry.session_id
     assert _session_in(second, _source(chat_id="other")) == other.session_id
     assert len(second.list_sessions()) == 2
     second.save_changes()
@@ -288,7 +288,7 @@ def test_the_route_of_a_platform_that_is_switched_off_is_kept(db: SessionDB, hom
     db.write(route_ledger.save, Route("agent:main:gone_plugin:dm:c", json.dumps(entry)), "s1")
     db.write(route_ledger.save, Route("agent:main:odd:dm:c", "not JSON"), "s2")
     routes = _routes(db, home)
-    assert [one.session_id for one in routes.list_sessions()] == ["s1"]
+    assert [session.session_id for session in routes.list_sessions()] == ["s1"]
     routes.prune_old_entries(1)
     assert db.read(route_ledger.find, "agent:main:gone_plugin:dm:c") is None
     assert db.read(route_ledger.find, "agent:main:odd:dm:c") is not None
@@ -334,8 +334,8 @@ def test_a_reset_ends_the_old_conversation_and_begins_another(
     assert row["end_reason"] == "session_reset"
     stored = db.read(route_ledger.find, old.session_key)
     assert stored is not None
-    said = json.loads(stored["entry"])
-    assert said["display_name"] == "Ada"
+    document = json.loads(stored["entry"])
+    assert document["display_name"] == "Ada"
     assert routes.reset_session("unknown") is None
 
 
@@ -359,17 +359,17 @@ def test_a_chat_moves_to_another_conversation_which_is_open_again(
 def test_a_conversation_that_two_chats_are_in_ends_with_the_last_of_them(
     routes: SessionStore, db: SessionDB
 ) -> None:
-    one = routes.get_or_create_session(_source(chat_id="one"))
-    db.create_session(one.session_id, "telegram")
+    first = routes.get_or_create_session(_source(chat_id="one"))
+    db.create_session(first.session_id, "telegram")
     two = routes.get_or_create_session(_source(chat_id="two"))
-    routes.switch_session(two.session_key, one.session_id)
-    routes.reset_session(one.session_key)
-    row = db.get_session(one.session_id)
+    routes.switch_session(two.session_key, first.session_id)
+    routes.reset_session(first.session_key)
+    row = db.get_session(first.session_id)
     assert row is not None
     assert row["ended_at"] is None
-    assert routes.get_or_create_session(_source(chat_id="two")).session_id == one.session_id
+    assert routes.get_or_create_session(_source(chat_id="two")).session_id == first.session_id
     routes.reset_session(two.session_key)
-    row = db.get_session(one.session_id)
+    row = db.get_session(first.session_id)
     assert row is not None
     assert row["end_reason"] == "session_reset"
 
@@ -480,12 +480,12 @@ def test_a_chat_that_was_silent_too_long_does_not_go_on(db: SessionDB, home: Hom
 
 def test_a_conversation_that_was_left_is_not_taken_up_by_itself(db: SessionDB, home: Home) -> None:
     routes = _routes(db, home)
-    left = routes.get_or_create_session(_source())
-    db.create_session(left.session_id, "telegram", session_key=left.session_key)
-    routes.reset_session(left.session_key)
-    db.write(route_ledger.delete, [left.session_key])
-    del routes._entries[left.session_key]
-    assert routes.get_or_create_session(_source()).session_id != left.session_id
+    entry = routes.get_or_create_session(_source())
+    db.create_session(entry.session_id, "telegram", session_key=entry.session_key)
+    routes.reset_session(entry.session_key)
+    db.write(route_ledger.delete, [entry.session_key])
+    del routes._entries[entry.session_key]
+    assert routes.get_or_create_session(_source()).session_id != entry.session_id
 
 
 def test_only_silent_chats_are_forgotten(db: SessionDB, home: Home) -> None:
@@ -502,8 +502,8 @@ def test_only_silent_chats_are_forgotten(db: SessionDB, home: Home) -> None:
         assert routes.prune_old_entries(0) == 0
         assert routes.prune_old_entries(90) == 1
         assert routes.prune_old_entries(90) == 0
-    left = {entry.session_key.rpartition(":")[2] for entry in routes.list_sessions()}
-    assert left == {"suspended", "busy", "young"}
+    remaining = {entry.session_key.rpartition(":")[2] for entry in routes.list_sessions()}
+    assert remaining == {"suspended", "busy", "young"}
     assert db.read(route_ledger.find, entries["old"].session_key) is None
     routes.close()
 

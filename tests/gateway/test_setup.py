@@ -19,8 +19,8 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def api() -> Iterator[BotApi]:
-    with BotApi() as made:
-        yield made
+    with BotApi() as bot_api:
+        yield bot_api
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def _command(*arguments: str) -> list[str]:
 
 
 def _setup(
-    world: World, *arguments: str, said: str = "\n", **environment: str
+    world: World, *arguments: str, stdin: str = "\n", **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         _command(*arguments),
-        input=said,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=60,
@@ -60,8 +60,8 @@ def _setup(
 
 
 def _telegram(api: BotApi, *more: str) -> list[str]:
-    given = [f"token={api.token}", f"api_url={api.url}", "poll_s=20"]
-    return ["telegram", *(part for one in given for part in ("--set", one)), *more]
+    settings = [f"token={api.token}", f"api_url={api.url}", "poll_s=20"]
+    return ["telegram", *(part for setting in settings for part in ("--set", setting)), *more]
 
 
 def _platforms(world: World) -> dict[str, dict[str, object]]:
@@ -69,7 +69,7 @@ def _platforms(world: World) -> dict[str, dict[str, object]]:
 
 
 def _wait_for(api: BotApi, text: str, chat: int = ANNA.id) -> None:
-    api.world.wait_for(lambda: any(text in one for one in api.world.replies(chat)), TIMEOUT_S)
+    api.world.wait_for(lambda: any(text in reply for reply in api.world.replies(chat)), TIMEOUT_S)
 
 
 def test_a_platform_is_added_to_tables_in_any_order_and_every_line_stays(world: World) -> None:
@@ -89,16 +89,16 @@ def test_a_platform_is_added_to_tables_in_any_order_and_every_line_stays(world: 
 
 
 @pytest.mark.parametrize(
-    ("said", "written"),
+    ("answers", "written"),
     [
         ("a general secret\nbuild\n", {"secret": "a general secret", "hooks": {"build": {}}}),
         ("\nbuild\nits own secret\n", {"hooks": {"build": {"secret": "its own secret"}}}),
     ],
 )
 def test_a_first_hook_is_asked_for_and_written(
-    fresh: World, said: str, written: dict[str, object]
+    fresh: World, answers: str, written: dict[str, object]
 ) -> None:
-    done = _setup(fresh, "webhook", "--set", "port=0", said=said)
+    done = _setup(fresh, "webhook", "--set", "port=0", stdin=answers)
     assert done.returncode == 0, done.stderr
     assert "Deliveries are posted to http://127.0.0.1:" in done.stdout
     assert "/hooks/build.\n" in done.stdout
@@ -106,8 +106,8 @@ def test_a_first_hook_is_asked_for_and_written(
 
 
 def test_what_stands_in_a_table_can_be_given(fresh: World) -> None:
-    given = ["hooks.build.secret=its own secret", "hooks.build.style=github", "port=0"]
-    options = [part for one in given for part in ("--set", one)]
+    settings = ["hooks.build.secret=its own secret", "hooks.build.style=github", "port=0"]
+    options = [part for setting in settings for part in ("--set", setting)]
     done = _setup(fresh, "webhook", *options, "--no-greet")
     assert done.returncode == 0, done.stderr
     hooks = {"build": {"secret": "its own secret", "style": "github"}}
@@ -115,30 +115,30 @@ def test_what_stands_in_a_table_can_be_given(fresh: World) -> None:
 
 
 def test_who_gave_one_way_to_be_let_in_is_not_asked_for_another(fresh: World) -> None:
-    given = ("--set", "homeserver=http://127.0.0.1:9", "--set", "user=@hermes:x")
+    options = ("--set", "homeserver=http://127.0.0.1:9", "--set", "user=@hermes:x")
     for more in ({"MATRIX_PASSWORD": "secret-password"}, {}):
-        known = () if more else ("--set", "password=secret-password")
-        done = _setup(fresh, "matrix", "--no-greet", *given, *known, said="", **more)
+        options_ = () if more else ("--set", "password=secret-password")
+        done = _setup(fresh, "matrix", "--no-greet", *options, *options_, stdin="", **more)
         assert "access_token" not in done.stdout
         assert "Matrix cannot be reached" in done.stderr, done
     token = {"MATRIX_ACCESS_TOKEN": "secret-token"}
-    done = _setup(fresh, "matrix", "--no-greet", *given[:2], said="", **token)
+    done = _setup(fresh, "matrix", "--no-greet", *options[:2], stdin="", **token)
     assert "user" not in done.stdout
     assert "Matrix cannot be reached" in done.stderr
 
 
 def test_the_end_of_the_input_leaves_out_what_is_not_needed(fresh: World) -> None:
     port = free_port()
-    done = _setup(fresh, "api_server", "--set", f"port={port}", said="")
+    done = _setup(fresh, "api_server", "--set", f"port={port}", stdin="")
     assert done.returncode == 0, done
     assert f"Clients connect to http://127.0.0.1:{port}/v1 with the token in " in done.stdout
-    lacking = _setup(fresh, "email", "--no-greet", said="")
+    lacking = _setup(fresh, "email", "--no-greet", stdin="")
     assert lacking.returncode == 2
     assert "--set address=VALUE" in lacking.stderr
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("setting", "expected"),
     [
         ("bogus=1", "no setting 'bogus'"),
         ("port=abc", "Invalid value 'abc' for port"),
@@ -146,11 +146,11 @@ def test_the_end_of_the_input_leaves_out_what_is_not_needed(fresh: World) -> Non
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_anything_is_asked(
-    fresh: World, given: str, told: str
+    fresh: World, setting: str, expected: str
 ) -> None:
-    done = _setup(fresh, "api_server", "--set", given, said="")
+    done = _setup(fresh, "api_server", "--set", setting, stdin="")
     assert done.returncode == 2
-    assert told in done.stderr
+    assert expected in done.stderr
     assert done.stdout == ""
 
 
@@ -178,9 +178,9 @@ def test_somebody_who_is_in_is_not_told_of_a_code_and_a_stranger_is(
     fresh: World, api: BotApi
 ) -> None:
     api.world.write("it is me")
-    told = _setup(fresh, *_telegram(api)).stdout
-    assert "as owner" in told
-    assert "code" not in told
+    stdout = _setup(fresh, *_telegram(api)).stdout
+    assert "as owner" in stdout
+    assert "code" not in stdout
     with api.world.changed:
         api.world.updates.clear()
     api.world.write("it is Ben", person=BEN)
@@ -205,8 +205,8 @@ def test_an_account_that_a_gateway_uses_is_not_touched(fresh: World, api: BotApi
         assert done.returncode != 0
         assert f"process {gateway.child.pid}" in done.stderr
         assert "hermes gateway stop" in done.stderr
-        asked = {method for method, _ in api.requests[seen:]}
-        assert asked <= {"getUpdates", "setMyCommands"}, "the gateway's own, which has just begun"
+        methods = {method for method, _ in api.requests[seen:]}
+        assert methods <= {"getUpdates", "setMyCommands"}, "the gateway's own, which has just begun"
         api.world.write("hello")
         _wait_for(api, "You said: hello")
         assert len(api.world.replies()) == 1
@@ -262,9 +262,9 @@ def test_a_setup_holds_its_account_and_gives_it_back(fresh: World, api: BotApi) 
 
 
 def test_the_server_that_verifies_senders_of_mail_is_asked_for(fresh: World) -> None:
-    given = ("address=hermes@mail.test", "password=x", "imap_host=127.0.0.1", "imap_port=9")
-    options = [part for one in given for part in ("--set", one)]
-    done = _setup(fresh, "email", *options, "--set", "imap_security=plain", said="\nmx.test\n")
+    settings = ("address=hermes@mail.test", "password=x", "imap_host=127.0.0.1", "imap_port=9")
+    options = [part for setting in settings for part in ("--set", setting)]
+    done = _setup(fresh, "email", *options, "--set", "imap_security=plain", stdin="\nmx.test\n")
     assert "trusted_authserv (The server that verifies senders" in done.stdout
     assert "everybody on email is a guest" in done.stdout
     assert done.returncode != 0, "nothing listens there"

@@ -11,10 +11,10 @@ from tests.agent.test_skills import REVIEW, write
 from tests.gateway.harness import Inside, Process, World
 
 
-def _asked(world: World) -> list[str]:
+def _prompts(world: World) -> list[str]:
     """What the person said so far, as the model was told."""
     messages = world.model.model_requests[-1].json["messages"]
-    return [one["content"] for one in messages if one["role"] == "user"]
+    return [message["content"] for message in messages if message["role"] == "user"]
 
 
 def test_a_skill_is_said_with_the_words_and_answered_once(world: World) -> None:
@@ -26,7 +26,7 @@ def test_a_skill_is_said_with_the_words_and_answered_once(world: World) -> None:
         world.platform.say("a", "the end")
         world.wait_for_text("a", "You said: the end")
         assert len(world.replies("a")) == 2
-        assert "Read it twice." in _asked(world)[0]
+        assert "Read it twice." in _prompts(world)[0]
         found = inside.store.read(
             lambda c: c.tuples("SELECT message_id, outcome FROM inbox ORDER BY received_at")
         )
@@ -40,9 +40,9 @@ def test_platforms_are_told_of_skills_and_an_underscore_stands_for_a_dash(world:
     write(world.home, "new", "Hidden by the built-in command.")
     with Inside(world):
         world.platform.wait_until(lambda: bool(world.platform.commands))
-        told = [tuple(one) for one in world.platform.commands]
-        assert ("code-review", "Looks at a change with fresh eyes.") in told
-        assert sum(name == "new" for name, _ in told) == 1
+        commands = [tuple(command) for command in world.platform.commands]
+        assert ("code-review", "Looks at a change with fresh eyes.") in commands
+        assert sum(name == "new" for name, _ in commands) == 1
         world.platform.say("a", "/code_review@bot it")
         world.wait_for_text("a", "You said: [skill code-review] it")
         world.platform.say("a", "/help")
@@ -54,7 +54,7 @@ def test_files_and_a_quotation_go_along_with_a_skill(world: World) -> None:
     with Inside(world) as inside:
         world.platform.say("a", "/code-review", files=[("notes.txt", b"remember the tests")])
         world.wait_for_text("a", "You said: [skill code-review]")
-        assert "notes.txt" in _asked(world)[0]
+        assert "notes.txt" in _prompts(world)[0]
         source = SessionSource(platform=Platform("loopback"), chat_id="b", user_id="u1")
         event = MessageEvent("/code-review it", source=source, message_id="q", reply_to_text="x")
         inside.call(inside.services.ingress.accept(event))
@@ -67,8 +67,8 @@ def test_a_message_that_is_corrected_follows_with_its_skill(world: World) -> Non
         first = world.platform.say("a", "/code-review the persar")
         world.wait_for_replies("a", 1)
         world.platform.edit("a", first, "/code-review the parser")
-        told = world.wait_for_text("a", "I corrected my message.").text
-        assert "[skill code-review] the parser" in told
+        text = world.wait_for_text("a", "I corrected my message.").text
+        assert "[skill code-review] the parser" in text
 
 
 def test_a_member_may_use_skills_and_a_stranger_may_not(world: World) -> None:

@@ -105,11 +105,13 @@ def test_what_people_see_as_one_character_stays_one(
     text: str, limit: int, measure: Callable[[str], int]
 ):
     boundaries = {0}
-    for one in iter_graphemes(text):
-        boundaries.add(max(boundaries) + len(one))
+    for position in iter_graphemes(text):
+        boundaries.add(max(boundaries) + len(position))
     starts = {piece.start for piece in cut(text, limit, measure)}
     # A line end of two characters is blank, and blanks may go.
-    assert {one for one in starts - boundaries if text[one - 1 : one + 1] != "\r\n"} == set()
+    assert {
+        position for position in starts - boundaries if text[position - 1 : position + 1] != "\r\n"
+    } == set()
 
 
 @given(
@@ -119,13 +121,15 @@ def test_every_piece_closes_the_code_that_it_opens(blocks: list[str], limit: int
     for piece in split("\n\n".join(blocks), limit):
         marks = [line for line in piece.split("\n") if re.match(r"```+|~~~+", line)]
         assert len(marks) % 2 == 0
-        assert all(one.startswith(two) for one, two in zip(marks[::2], marks[1::2], strict=True))
+        assert all(mark.startswith(two) for mark, two in zip(marks[::2], marks[1::2], strict=True))
 
 
 @given(documents)
 def test_a_text_that_fits_is_one_piece(text: str):
     expected = [text.rstrip()] if text.strip() else []
-    assert [one.lstrip() for one in split(text, 100_000)] == [one.lstrip() for one in expected]
+    assert [piece.lstrip() for piece in split(text, 100_000)] == [
+        piece.lstrip() for piece in expected
+    ]
 
 
 @settings(max_examples=examples(50))
@@ -147,11 +151,11 @@ _blocks = st.lists(st.sampled_from(["x = 1", "    deep", "", "long " * 12 + "z"]
 
 
 def _nested(items: list[tuple[int, str, str]]) -> str:
-    level, made = 0, ["- top"]
-    for wanted, mark, text in items:
-        level = min(wanted, level + 1)
-        made.append(" " * 4 * level + mark + text)
-    return "\n".join(made)
+    level, lines = 0, ["- top"]
+    for depth, mark, text in items:
+        level = min(depth, level + 1)
+        lines.append(" " * 4 * level + mark + text)
+    return "\n".join(lines)
 
 
 def _behind(mark: str, text: str) -> str:
@@ -179,16 +183,16 @@ def _look(text: str) -> list[tuple[frozenset[str], str]]:
     """Every character that is seen, with everything that it stands in."""
     seen: list[tuple[frozenset[str], str]] = []
     around: list[str] = []
-    flat = [one for token in _reader.parse(text) for one in (token, *(token.children or ()))]
+    flat = [each for token in _reader.parse(text) for each in (token, *(token.children or ()))]
     for token in flat:
         if token.nesting > 0:
             around.append(token.tag)
         elif token.nesting < 0:
             around.pop()
         elif token.type != "inline":
-            kept = [one for one in around if one not in ("p", "ul", "ol", "li")]
-            looks = frozenset((*kept, token.tag))
-            seen += [(looks, one) for one in token.content if not one.isspace()]
+            names = [each for each in around if each not in ("p", "ul", "ol", "li")]
+            looks = frozenset((*names, token.tag))
+            seen += [(looks, each) for each in token.content if not each.isspace()]
     return seen
 
 
@@ -196,7 +200,7 @@ def _look(text: str) -> list[tuple[frozenset[str], str]]:
 @given(_whole_documents, st.integers(100, 400))
 def test_a_cut_changes_nothing_of_how_the_text_looks(text: str, limit: int):
     pieces = split(text, limit)
-    assert [one for piece in pieces for one in _look(piece)] == _look(text)
+    assert [token for piece in pieces for token in _look(piece)] == _look(text)
 
 
 def test_paragraphs_are_kept_together():
@@ -228,7 +232,7 @@ def test_code_is_closed_and_opened_again_with_its_language():
 def test_the_indentation_of_code_survives_a_cut():
     text = "```\nif a:\n    first = 1\n    second = 2\n    third = 3\n```"
     assert "\n".join(
-        one.removeprefix("```\n").removesuffix("\n```") for one in split(text, 36)
+        piece.removeprefix("```\n").removesuffix("\n```") for piece in split(text, 36)
     ) == ("if a:\n    first = 1\n    second = 2\n    third = 3")
 
 
@@ -304,7 +308,7 @@ def test_a_picture_is_never_shown_twice():
 
 def test_a_word_that_looks_like_a_list_does_not_begin_a_piece():
     assert [
-        one for one in split("some words here 12. and - more of them", 17) if one[0] in "-1"
+        piece for piece in split("some words here 12. and - more of them", 17) if piece[0] in "-1"
     ] == []
 
 
@@ -326,7 +330,7 @@ def test_a_limit_for_which_there_is_no_sense_is_refused():
 
 def test_neighbours_are_told_apart_by_their_places():
     pieces = cut("one two three four five six seven eight", 20)
-    assert all(left.end < right.start for left, right in pairwise(pieces))
+    assert all(first.end < second.start for first, second in pairwise(pieces))
 
 
 @pytest.mark.parametrize(

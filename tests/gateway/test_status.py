@@ -41,8 +41,8 @@ def _obstruct(path: Path) -> None:
 def test_a_start_on_a_full_disk_says_so_and_leaves_the_home_free(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = r"gateway\.pid cannot be written: No space left.*Free space"
-    with monkeypatch.context() as full, pytest.raises(StoreFullError, match=told):
+    message = r"gateway\.pid cannot be written: No space left.*Free space"
+    with monkeypatch.context() as full, pytest.raises(StoreFullError, match=message):
         full.setattr(os, "fsync", _full)
         status.write_pid_file()
     assert not status.pid_file().exists()
@@ -74,21 +74,23 @@ def test_a_gateway_that_runs_goes_on_when_it_can_say_nothing_about_itself(
     assert "gateway_state.json cannot be written" in caplog.text
 
 
-@pytest.mark.parametrize("left", [None, "garbage", '{"pid": 1, "gateway_state": "stopped"}'])
+@pytest.mark.parametrize("content", [None, "garbage", '{"pid": 1, "gateway_state": "stopped"}'])
 def test_a_status_file_that_is_lost_is_written_again_as_a_whole(
-    world: World, monkeypatch: pytest.MonkeyPatch, left: str | None
+    world: World, monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
     def is_whole() -> bool:
-        said = status.read_runtime_status()
-        platforms = {name: one["state"] for name, one in said.get("platforms", {}).items()}
-        return (said.get("gateway_state"), platforms) == ("running", {"loopback": "connected"})
+        state = status.read_runtime_status()
+        platforms = {
+            name: platform["state"] for name, platform in state.get("platforms", {}).items()
+        }
+        return (state.get("gateway_state"), platforms) == ("running", {"loopback": "connected"})
 
     monkeypatch.setattr(run, "_STATUS_CHECK_INTERVAL_S", 0.05)
     with Inside(world):
         eventually(is_whole)
         status.state_file().unlink()
-        if left is not None:
-            status.state_file().write_text(left)
+        if content is not None:
+            status.state_file().write_text(content)
         eventually(is_whole)
 
 
@@ -100,22 +102,22 @@ def test_a_platform_that_has_news_after_the_status_file_is_lost_is_not_all_that_
     status.write_runtime_status(platform="one", platform_state="connected")
     status.state_file().unlink()
     status.write_runtime_status(platform="two", platform_state="connected")
-    said = status.read_runtime_status()
-    assert (said["gateway_state"], said["active_agents"]) == ("running", 2)
-    assert list(said["platforms"]) == ["one", "two"]
+    state = status.read_runtime_status()
+    assert (state["gateway_state"], state["active_agents"]) == ("running", 2)
+    assert list(state["platforms"]) == ["one", "two"]
 
 
-@pytest.mark.parametrize("left", [None, "garbage", "1", '{"pid": 1}'])
+@pytest.mark.parametrize("content", [None, "garbage", "1", '{"pid": 1}'])
 def test_a_gateway_is_known_by_the_lock_of_its_home_when_its_file_is_lost(
-    world: World, left: str | None
+    world: World, content: str | None
 ) -> None:
     status.write_pid_file()
     status.pid_file().unlink()
-    if left is not None:
-        status.pid_file().write_text(left)
+    if content is not None:
+        status.pid_file().write_text(content)
     assert status.get_running_pid() == os.getpid()
-    shown = CliRunner().invoke(gateway_status.show, obj=App(), standalone_mode=False)
-    assert "The gateway is running (details unknown: " in shown.output
+    result = CliRunner().invoke(gateway_status.show, obj=App(), standalone_mode=False)
+    assert "The gateway is running (details unknown: " in result.output
     status.remove_pid_file()
     assert status.get_running_pid() is None
 
@@ -164,7 +166,7 @@ def test_an_account_is_locked_also_when_its_holder_cannot_be_written_down(world:
 # -- what a person is told ----------------------------------------------------------------------
 
 
-def _shown(*arguments: str) -> str:
+def _output(*arguments: str) -> str:
     run = CliRunner().invoke(gateway_status.show, arguments, obj=App(), standalone_mode=False)
     if run.exception is not None:
         raise run.exception
@@ -174,10 +176,10 @@ def _shown(*arguments: str) -> str:
 def _leave_things_undone(home: Home) -> None:
     """A message without an answer; replies that wait: for their turn, for later; four given up."""
     with SessionDB(home.create().database) as store:
-        said = {"role": "user", "content": "hello"}
+        message = {"role": "user", "content": "hello"}
         delivery = InboundMessage("loopback", "a", "m1")
         store.write(
-            turns.accept, "s", said, inbound=delivery, new_session=NewSession("loopback", {})
+            turns.accept, "s", message, inbound=delivery, new_session=NewSession("loopback", {})
         )
         first, _, _ = store.write(
             outbox.add, [OutboundPart("loopback", "a", text) for text in "123"]
@@ -192,22 +194,22 @@ def _leave_things_undone(home: Home) -> None:
 
 def test_it_is_told_what_waits_and_what_was_given_up_and_why(home: Home) -> None:
     _leave_things_undone(home)
-    shown = _shown().splitlines()
-    assert shown[0] == "The gateway is not running (last: never started)."
-    assert shown[1] == "Unanswered messages: 1."
-    assert shown[2].startswith("Replies to send: 3, the oldest since ")
-    assert shown[2].endswith(" (loopback: There is no connection).")
-    assert shown[3] == "Undelivered replies in the last day: 4:"
-    assert [line.split(maxsplit=2)[2] for line in shown[4:]] == [
+    lines = _output().splitlines()
+    assert lines[0] == "The gateway is not running (last: never started)."
+    assert lines[1] == "Unanswered messages: 1."
+    assert lines[2].startswith("Replies to send: 3, the oldest since ")
+    assert lines[2].endswith(" (loopback: There is no connection).")
+    assert lines[3] == "Undelivered replies in the last day: 4:"
+    assert [line.split(maxsplit=2)[2] for line in lines[4:]] == [
         f"loopback {chat}: Blocked {number}." for number, chat in enumerate("xyz", 1)
     ]
-    told = json.loads(_shown("--json"))
-    assert (told["unanswered"], told["to_send"], told["given_up"]) == (1, 3, 4)
-    assert told["failures"][0]["reason"] == "Blocked 0."
+    document = json.loads(_output("--json"))
+    assert (document["unanswered"], document["to_send"], document["given_up"]) == (1, 3, 4)
+    assert document["failures"][0]["reason"] == "Blocked 0."
 
 
 def test_of_what_is_not_there_little_is_said(home: Home) -> None:
-    assert _shown().splitlines()[1:] == [
+    assert _output().splitlines()[1:] == [
         "Unanswered messages: 0.",
         "Replies to send: 0.",
         "Undelivered replies in the last day: 0.",
@@ -221,11 +223,11 @@ def test_platforms_are_told_with_their_state_and_the_reason(world: World) -> Non
     status.write_runtime_status(
         platform="two", platform_state="retrying", error_message="No server answers."
     )
-    shown = _shown().splitlines()
-    assert shown[0] == f"The gateway is degraded, process {os.getpid()}."
-    assert shown[1:3] == ["  one: connected", "  two: retrying: No server answers."]
+    lines = _output().splitlines()
+    assert lines[0] == f"The gateway is degraded, process {os.getpid()}."
+    assert lines[1:3] == ["  one: connected", "  two: retrying: No server answers."]
     status.remove_pid_file()
-    assert _shown().splitlines()[1] == "  one: off"
+    assert _output().splitlines()[1] == "  one: off"
 
 
 def test_the_reason_of_a_platform_holds_no_secret(world: World) -> None:
@@ -233,7 +235,7 @@ def test_the_reason_of_a_platform_holds_no_secret(world: World) -> None:
         status.write_runtime_status(
             platform="two", platform_state="retrying", error_message="GET /scripted-key: gone"
         )
-        assert "/[secret model.api_key]: gone" in _shown()
+        assert "/[secret model.api_key]: gone" in _output()
         assert "scripted-key" not in status.state_file().read_text()
 
 
@@ -243,8 +245,8 @@ def test_after_a_stop_no_platform_is_connected(world: World) -> None:
         status.write_runtime_status(
             platform="two", platform_state="failed", error_message="The token is wrong."
         )
-    said = status.read_runtime_status()
-    assert said["gateway_state"] == "stopped"
-    assert said["platforms"]["loopback"]["state"] == "disconnected"
-    assert said["platforms"]["two"]["state"] == "failed"
-    assert said["platforms"]["two"]["error_message"] == "The token is wrong."
+    state = status.read_runtime_status()
+    assert state["gateway_state"] == "stopped"
+    assert state["platforms"]["loopback"]["state"] == "disconnected"
+    assert state["platforms"]["two"]["state"] == "failed"
+    assert state["platforms"]["two"]["error_message"] == "The token is wrong."

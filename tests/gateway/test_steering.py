@@ -33,10 +33,10 @@ def _offered(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("busy", "said"), [("queue", "/steer and run this"), ("steer", "and run this")]
+    ("busy", "content"), [("queue", "/steer and run this"), ("steer", "and run this")]
 )
 def test_nobody_speaks_into_the_turn_of_somebody_with_other_rights(
-    world: World, busy: str, said: str
+    world: World, busy: str, content: str
 ) -> None:
     _with_a_member(world, busy)
     quiet = Quiet()
@@ -44,7 +44,7 @@ def test_nobody_speaks_into_the_turn_of_somebody_with_other_rights(
     with Inside(world):
         world.platform.say("g", "one", **_THREAD)
         assert quiet.started.wait(_TIMEOUT_S)
-        world.platform.say("g", said, user="m1", **_THREAD)
+        world.platform.say("g", content, user="m1", **_THREAD)
         world.wait_for_text("g", "person with other permissions")
         quiet.release()
         world.wait_for_text("g", "for the owner")
@@ -189,4 +189,4 @@ def test_what_a_turn_has_heard_does_not_follow_it(world: World) -> None:
         assert "and blue, please" in json.dumps(world.model.model_requests[-1].json)
         world.platform.say("a", "/stop")
         world.wait_for_text("a", "Stopping.")
-        assert not any("queued message" in one for one in world.replies("a"))
+        assert not any("queued message" in reply for reply in world.replies("a"))

@@ -21,7 +21,7 @@ from tests.gateway.harness import Inside, Process, World
 from tests.support.faults import eventually
 from tests.support.loopback.adapter import LoopbackAdapter
 
-_BEGUN = "This is a beginning that is long enough to be shown. "
+_BEGINNING = "This is a beginning that is long enough to be shown. "
 
 
 @pytest.fixture(autouse=True)
@@ -36,17 +36,17 @@ def _drafts(store: SessionDB) -> int:
 
 def test_a_draft_grows_and_becomes_the_reply(world: World) -> None:
     quiet = Quiet()
-    world.play(silence(quiet, after=_BEGUN, then="And the end."))
+    world.play(silence(quiet, after=_BEGINNING, then="And the end."))
     with Inside(world) as inside:
-        asked = world.platform.say("a", "tell me")
+        message_id = world.platform.say("a", "tell me")
         draft = world.wait_for_text("a", "beginning")
-        assert draft.in_reply_to == asked
+        assert draft.in_reply_to == message_id
         quiet.release()
-        (shown,) = world.platform.wait_for(
-            "a", lambda shown: shown[0].text == _BEGUN + "And the end."
+        (message,) = world.platform.wait_for(
+            "a", lambda message: message[0].text == _BEGINNING + "And the end."
         )
-        assert shown.message_id == draft.message_id
-        assert all(text.endswith("▉") for text in shown.edits)
+        assert message.message_id == draft.message_id
+        assert all(text.endswith("▉") for text in message.edits)
         eventually(lambda: _drafts(inside.store) == 0)
         assert inside.services.streams._open == {}
 
@@ -55,13 +55,13 @@ def test_a_short_reply_is_no_draft(world: World) -> None:
     world.play(say("Yes."))
     with Inside(world):
         world.platform.say("a", "well?")
-        (shown,) = world.platform.wait_for("a", lambda shown: bool(shown))
-        assert (shown.text, shown.edits) == ("Yes.", ())
+        (message,) = world.platform.wait_for("a", lambda message: bool(message))
+        assert (message.text, message.edits) == ("Yes.", ())
 
 
 def test_a_draft_is_shown_in_the_thread_that_was_written_in(world: World) -> None:
     quiet = Quiet()
-    world.play(silence(quiet, after=_BEGUN, then="End."))
+    world.play(silence(quiet, after=_BEGINNING, then="End."))
     with Inside(world):
         world.platform.say("g", "hello", chat_type="group", thread="t9")
         assert world.wait_for_text("g", "beginning").thread == "t9"
@@ -72,7 +72,7 @@ def test_a_draft_that_waits_for_an_earlier_reply_is_shown_though_the_model_is_si
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet, is_open = Quiet(), iter([True, True])
-    world.play(silence(quiet, after=_BEGUN, then="End."))
+    world.play(silence(quiet, after=_BEGINNING, then="End."))
     with Inside(world):
         monkeypatch.setattr(outbox, "is_open", lambda *_: next(is_open, False))
         world.platform.say("a", "tell me")
@@ -85,23 +85,23 @@ def test_what_a_model_call_said_before_it_broke_is_void(world: World) -> None:
     world.play(Cut(after="Something that will be void, word for word. "), say("The whole reply."))
     with Inside(world):
         world.platform.say("a", "tell me")
-        shown = world.platform.wait_for(
-            "a", lambda shown: bool(shown) and shown[-1].text == "The whole reply."
+        messages = world.platform.wait_for(
+            "a", lambda messages: bool(messages) and messages[-1].text == "The whole reply."
         )
-        assert len(shown) == 1
+        assert len(messages) == 1
 
 
 def test_tools_are_shown_while_they_run(world: World) -> None:
     quiet = Quiet()
-    world.play(together(say(_BEGUN), call("todo")), silence(quiet, then="All done now."))
+    world.play(together(say(_BEGINNING), call("todo")), silence(quiet, then="All done now."))
     with Inside(world):
         world.platform.say("a", "plan it")
-        world.wait_for_text("a", _BEGUN.strip())
+        world.wait_for_text("a", _BEGINNING.strip())
         quiet.release()
-        (shown,) = world.platform.wait_for(
-            "a", lambda shown: bool(shown) and shown[0].text == "All done now."
+        (message,) = world.platform.wait_for(
+            "a", lambda message: bool(message) and message[0].text == "All done now."
         )
-        assert any(_BEGUN.strip() in text for text in shown.edits)
+        assert any(_BEGINNING.strip() in text for text in message.edits)
 
 
 def test_of_a_long_reply_the_first_piece_is_the_draft(world: World) -> None:
@@ -113,41 +113,43 @@ def test_of_a_long_reply_the_first_piece_is_the_draft(world: World) -> None:
         world.wait_for_text("a", "Paragraph 0.")
         quiet.release()
         world.wait_for_text("a", "The very end.")
-        shown = world.platform.shown("a")
-        assert len(shown) > 1
-        assert shown[0].edits
-        assert all(len(one.text) <= 4000 for one in shown)
-        assert [one.edits for one in shown[1:]] == [()] * (len(shown) - 1)
-        told = "".join(one.text for one in shown)
-        assert all(told.count(f"Paragraph {number}.") == 1 for number in range(40))
+        messages = world.platform.shown("a")
+        assert len(messages) > 1
+        assert messages[0].edits
+        assert all(len(message.text) <= 4000 for message in messages)
+        assert [message.edits for message in messages[1:]] == [()] * (len(messages) - 1)
+        joined = "".join(message.text for message in messages)
+        assert all(joined.count(f"Paragraph {number}.") == 1 for number in range(40))
 
 
 def test_edits_that_are_put_off_do_not_double_the_reply(world: World) -> None:
     quiet = Quiet()
-    world.play(silence(quiet, after=_BEGUN, then="And the end."))
+    world.play(silence(quiet, after=_BEGINNING, then="And the end."))
     with Inside(world):
         world.platform.say("a", "tell me")
         world.wait_for_text("a", "beginning")
         world.platform.rate_limit(0.1, times=3)
         quiet.release()
-        world.platform.wait_for("a", lambda shown: shown[0].text == _BEGUN + "And the end.")
+        world.platform.wait_for(
+            "a", lambda messages: messages[0].text == _BEGINNING + "And the end."
+        )
         assert len(world.replies("a")) == 1
 
 
 def test_a_first_message_that_is_put_off_leaves_the_reply_whole(world: World) -> None:
     world.platform.rate_limit(0.1)
-    world.play(say(_BEGUN + "And the end."))
+    world.play(say(_BEGINNING + "And the end."))
     with Inside(world):
         world.platform.say("a", "tell me")
         world.wait_for_text("a", "And the end.")
-        assert world.replies("a") == [_BEGUN + "And the end."]
+        assert world.replies("a") == [_BEGINNING + "And the end."]
 
 
 @pytest.mark.parametrize("resend", ["same", "checked", "marked"])
 def test_a_draft_outlives_a_kill_and_becomes_the_reply(world: World, resend: str) -> None:
     world.configure(streaming=True, resend=resend)
     quiet = Quiet()
-    world.play(silence(quiet, after=_BEGUN))
+    world.play(silence(quiet, after=_BEGINNING))
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "tell me")
@@ -173,7 +175,7 @@ def _named_drafts(store: SessionDB) -> int:
 def test_a_draft_that_nobody_was_told_of_is_not_a_second_reply(world: World, resend: str) -> None:
     world.configure(streaming=True, resend=resend)
     quiet = Quiet()
-    world.play(silence(quiet, after=_BEGUN, then="And the end."))
+    world.play(silence(quiet, after=_BEGINNING, then="And the end."))
     world.platform.lose_answers(1)
     with Inside(world) as inside:
         world.platform.say("a", "tell me")
@@ -182,13 +184,13 @@ def test_a_draft_that_nobody_was_told_of_is_not_a_second_reply(world: World, res
             lambda: inside.services.connections.connected() == {} or _drafts(inside.store) == 1
         )
         quiet.release()
-        shown = world.platform.wait_for(
-            "a", lambda shown: shown[-1].text.endswith(_BEGUN + "And the end.")
+        messages = world.platform.wait_for(
+            "a", lambda messages: messages[-1].text.endswith(_BEGINNING + "And the end.")
         )
         if resend == "marked":
-            assert shown[-1].text.startswith("(This may be a repeat.)")
+            assert messages[-1].text.startswith("(This may be a repeat.)")
         else:
-            assert [one.text for one in shown] == [_BEGUN + "And the end."]
+            assert [message.text for message in messages] == [_BEGINNING + "And the end."]
 
 
 def test_a_draft_that_is_there_though_the_network_failed_becomes_the_reply_where_its_key_folds_it(
@@ -209,33 +211,35 @@ def test_a_draft_that_is_there_though_the_network_failed_becomes_the_reply_where
 
     monkeypatch.setattr(LoopbackAdapter, "send", fail_after)
     quiet = Quiet()
-    world.play(silence(quiet, after=_BEGUN, then="And the end."))
+    world.play(silence(quiet, after=_BEGINNING, then="And the end."))
     with Inside(world):
         world.platform.say("a", "tell me")
         world.wait_for_text("a", "beginning")
         quiet.release()
-        world.platform.wait_for("a", lambda shown: shown[-1].text == _BEGUN + "And the end.")
-        assert world.replies("a") == [_BEGUN + "And the end."]
+        world.platform.wait_for(
+            "a", lambda messages: messages[-1].text == _BEGINNING + "And the end."
+        )
+        assert world.replies("a") == [_BEGINNING + "And the end."]
 
 
 def test_a_draft_of_a_stopped_turn_loses_its_cursor(world: World) -> None:
     quiet = Quiet()
-    world.play(together(say(_BEGUN), call("todo")), silence(quiet))
+    world.play(together(say(_BEGINNING), call("todo")), silence(quiet))
     with Inside(world) as inside:
         world.platform.say("a", "plan it")
         assert quiet.started.wait(10)
         world.wait_for_text("a", "beginning")
         world.platform.say("a", "/stop")
         world.wait_for_text("a", "Stopping")
-        shown = world.platform.wait_for(
-            "a", lambda shown: not any("▉" in one.text for one in shown)
+        messages = world.platform.wait_for(
+            "a", lambda messages: not any("▉" in message.text for message in messages)
         )
-        assert _BEGUN.strip() in shown[0].text
+        assert _BEGINNING.strip() in messages[0].text
         eventually(lambda: _drafts(inside.store) == 0)
 
 
 def _kill_while_a_draft_is_shown(world: World) -> None:
-    world.play(silence(Quiet(), after=_BEGUN))
+    world.play(silence(Quiet(), after=_BEGINNING))
     with Process(world) as gateway:
         gateway.wait_until_up()
         world.platform.say("a", "tell me")
@@ -251,7 +255,7 @@ def test_a_draft_of_a_turn_that_is_stopped_after_a_kill_loses_its_cursor(world: 
     with Inside(world) as inside:
         world.wait_for_text("a", "Which one?")
         world.platform.say("a", "/stop")
-        world.platform.wait_for("a", lambda shown: shown[0].text == "⏹ Stopped.")
+        world.platform.wait_for("a", lambda messages: messages[0].text == "⏹ Stopped.")
         eventually(lambda: _drafts(inside.store) == 0)
 
 
@@ -265,7 +269,7 @@ def test_so_does_one_whose_turn_went_on_before_its_platform_was_there(world: Wor
         world.platform.start()
         world.wait_for_text("a", "Which one?")
         world.platform.say("a", "/stop")
-        world.platform.wait_for("a", lambda shown: shown[0].text == "⏹ Stopped.")
+        world.platform.wait_for("a", lambda messages: messages[0].text == "⏹ Stopped.")
         eventually(lambda: _drafts(store) == 0)
 
 
@@ -275,20 +279,22 @@ def test_a_draft_whose_turn_was_stopped_right_before_a_kill_loses_its_cursor(wor
         (turn,) = store.read(turns.all_open)
         store.write(turns.finish, turn["id"], "interrupted", reason="stopped by the user")
     with Inside(world) as inside:
-        world.platform.wait_for("a", lambda shown: shown[0].text == "⏹ Stopped.")
+        world.platform.wait_for("a", lambda messages: messages[0].text == "⏹ Stopped.")
         eventually(lambda: _drafts(inside.store) == 0)
 
 
 def test_a_cursor_that_cannot_be_taken_off_at_once_is_taken_off_soon(world: World) -> None:
     quiet = Quiet()
-    world.play(together(say(_BEGUN), call("todo")), silence(quiet))
+    world.play(together(say(_BEGINNING), call("todo")), silence(quiet))
     with Inside(world):
         world.platform.say("a", "plan it")
         assert quiet.started.wait(10)
         world.wait_for_text("a", "todo …")
         world.platform.rate_limit(0.05, times=2)
         world.platform.say("a", "/stop")
-        world.platform.wait_for("a", lambda shown: not any("▉" in one.text for one in shown))
+        world.platform.wait_for(
+            "a", lambda messages: not any("▉" in message.text for message in messages)
+        )
 
 
 def test_nothing_is_shown_early_when_a_plugin_wants_a_say(world: World) -> None:
@@ -299,10 +305,10 @@ def test_nothing_is_shown_early_when_a_plugin_wants_a_say(world: World) -> None:
         )
         world.play(say("The secret is out, and it is long enough to be shown."))
         world.platform.say("a", "tell me")
-        (shown,) = world.platform.wait_for("a", lambda shown: bool(shown))
-        assert shown.text.startswith("The ****** is out")
-        assert shown.edits == ()
-        assert "secret" not in json.dumps([one.text for one in world.platform.attempts])
+        (message,) = world.platform.wait_for("a", lambda message: bool(message))
+        assert message.text.startswith("The ****** is out")
+        assert message.edits == ()
+        assert "secret" not in json.dumps([attempt.text for attempt in world.platform.attempts])
 
 
 def test_typing_is_shown_while_a_turn_runs(world: World) -> None:
@@ -369,7 +375,7 @@ def test_a_turn_of_which_nothing_can_be_shown_has_no_stream(is_on: bool, can_edi
             loop = asyncio.get_running_loop()
             streams.begin("t", _FROM, loop)
             assert streams._open == {}
-            streams.report("t", TextDelta(_BEGUN))
+            streams.report("t", TextDelta(_BEGINNING))
             streams.end("t", loop)
             await streams.closed("t")
 

@@ -73,11 +73,11 @@ def _reply(recorded: Recorded) -> Step:
     """Leave one file per order, and hang in the tool call of A."""
     messages: list[dict[str, Any]] = recorded.json["messages"]
     texts = [str(m["content"]) if m["role"] == "user" else "" for m in messages]
-    asked = max(i for i, text in enumerate(texts) if text)
-    order = _ORDER.search(texts[asked])
+    position = max(i for i, text in enumerate(texts) if text)
+    order = _ORDER.search(texts[position])
     if order is None:
         return say("hello")
-    if any(message.get("tool_calls") for message in messages[asked:]):
+    if any(message.get("tool_calls") for message in messages[position:]):
         return say(f"answer to {order[1]}")
     then = "; sleep 600" if order[1] == "A" else ""
     return call("terminal", command=f": > effects/{order[1]}.$$ {then}")
@@ -97,7 +97,7 @@ class World:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         home.create()
-        owners = ", ".join(f'"{one}"' for one in telegram.owners())
+        owners = ", ".join(f'"{owner}"' for owner in telegram.owners())
         home.config.write_text(
             _SETTINGS.format(
                 model=model.openai_url,
@@ -127,7 +127,7 @@ class World:
 
     def begin(self, surface: str) -> None:
         """Begin the conversation over the API or in the chat."""
-        _MAKE[surface](self, "good morning").hear("hello")
+        _MAKE[surface](self, "good morning").wait_for_text("hello")
         with self.store() as store:
             (row,) = store.list_sessions_rich()
         self.session_id = row["id"]
@@ -137,7 +137,7 @@ class World:
 
     def sees(self, text: str) -> int:
         """How many messages of the chat contain a text."""
-        return sum(text in one.text for one in self.telegram.seen(self.talk))
+        return sum(text in message.text for message in self.telegram.seen(self.talk))
 
     def turn(self, order: str) -> dict[str, Any]:
         with self.store() as store:
@@ -183,7 +183,7 @@ class Cli:
         self.child.kill()
         self.child.communicate()
 
-    def hear(self, text: str) -> None:
+    def wait_for_text(self, text: str) -> None:
         output, errors = self.child.communicate(timeout=TIMEOUT_S)
         assert text in output.decode(), errors.decode()
 
@@ -205,7 +205,7 @@ class Rpc:
         sid = client.call("session.resume", session_id=world.session_id)["session_id"]
         return client, sid
 
-    def hear(self, text: str) -> None:
+    def wait_for_text(self, text: str) -> None:
         self.client.event("message.complete", text=text)
 
 
@@ -235,7 +235,7 @@ class Api:
         except OSError as error:
             self._answer = repr(error)
 
-    def hear(self, text: str) -> None:
+    def wait_for_text(self, text: str) -> None:
         self._thread.join(TIMEOUT_S)
         assert text in self._answer
 
@@ -248,7 +248,7 @@ class Telegram:
         self._world = world
         world.telegram.say(world.talk, text)
 
-    def hear(self, text: str) -> None:
+    def wait_for_text(self, text: str) -> None:
         eventually(lambda: self._world.sees(text) == 1, f"{text!r} in the chat")
 
 
@@ -264,11 +264,11 @@ _MAKE: dict[str, Callable[[World, str], Surface]] = {
 def world(home: Home) -> Iterator[World]:
     with TelegramSurface() as telegram, ScriptedServer(_reply, strict_transcripts=True) as model:
         assert isinstance(telegram, TelegramSurface)
-        made = World(home, telegram, model)
+        running_world = World(home, telegram, model)
         try:
-            yield made
+            yield running_world
         finally:
-            made.close()
+            running_world.close()
 
 
 def _hang_in_a(world: World, surface: str, second: str) -> Surface:
@@ -305,12 +305,12 @@ def test_a_turn_of_a_killed_surface_is_completed_before_the_next(
             world.start_gateway()
     else:
         os.kill(killed.pid, signal.SIGKILL)
-    _MAKE[second](world, "please do B").hear("answer to B")
+    _MAKE[second](world, "please do B").wait_for_text("answer to B")
     _check(world)
     if first == "telegram":
         if second not in _IN_GATEWAY:
             world.start_gateway()
-        killed.hear("answer to A")
+        killed.wait_for_text("answer to A")
     else:
         assert world.sees("answer to A") == 0
 
@@ -327,7 +327,7 @@ def test_a_turn_of_a_hung_surface_is_completed_before_the_next(
     try:
         world.expire_lease()
         following = _MAKE[second](world, "please do B")
-        following.hear("answer to B")
+        following.wait_for_text("answer to B")
     finally:
         os.kill(hung.pid, signal.SIGCONT)
     _check(world)

@@ -21,10 +21,12 @@ from tests.support.faults import eventually
 @pytest.fixture
 def elsewhere(world: World, tmp_path: Path) -> Iterator[World]:
     """Another home, with the same account and a model of its own."""
-    with World(Home(tmp_path / "elsewhere")) as made:
-        text = made.home.config.read_text()
-        made.home.config.write_text(text.replace(made.platform.address, world.platform.address))
-        yield made
+    with World(Home(tmp_path / "elsewhere")) as other_world:
+        text = other_world.home.config.read_text()
+        other_world.home.config.write_text(
+            text.replace(other_world.platform.address, world.platform.address)
+        )
+        yield other_world
 
 
 def test_a_gateway_of_another_home_is_asked_to_stop_and_its_account_taken_over(

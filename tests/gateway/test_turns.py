@@ -118,9 +118,9 @@ def test_stop_all_takes_back_what_waits(world: World) -> None:
         world.wait_for_text("a", "⏹ Stopped.")
         world.platform.say("a", "four")
         world.wait_for_text("a", "You said: four")
-        told = json.dumps(world.model.model_requests[-1].json)
-        assert "two" not in told
-        assert "three" not in told
+        result = json.dumps(world.model.model_requests[-1].json)
+        assert "two" not in result
+        assert "three" not in result
         assert inside.store.read(turns.unfinished) == []
 
 
@@ -174,7 +174,7 @@ def test_two_chats_in_one_conversation_take_turns(world: World) -> None:
         world.play(silence(quiet, then="from a"))
         eventually(
             lambda: (
-                {one.session_id for one in inside.runner.session_store.list_sessions()}
+                {session.session_id for session in inside.runner.session_store.list_sessions()}
                 == {session_id}
             )
         )

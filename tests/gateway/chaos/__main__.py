@@ -14,7 +14,7 @@ from tests.gateway.chaos import verdict
 from tests.gateway.chaos.run import Report, run
 from tests.gateway.chaos.servers import everywhere
 
-_SHOWN = 30
+_MAX_LINES = 30
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,14 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=seed,
         log=chosen.log,
     )
-    sys.stdout.write(f"{told(report)}\nseed {seed}, {report.seconds:.0f} s\n")
+    sys.stdout.write(f"{summary_of(report)}\nseed {seed}, {report.seconds:.0f} s\n")
     return 1 if report.found.wrong else 0
 
 
-def told(report: Report) -> str:
+def summary_of(report: Report) -> str:
     """A report as text."""
     found = report.found
-    said = [
+    lines = [
         verdict.table(found),
         "",
         f"{report.kills.total()} kills: {_counted(report.kills)}",
@@ -51,11 +51,11 @@ def told(report: Report) -> str:
         f" locked, {report.stops} because they were asked to; notices of a stop: {found.notices}",
         f"calls of the model: {report.model_calls}; compactions: {report.compactions}",
         f"wrong: {len(found.wrong)}",
-        *(f"  {one}" for one in found.wrong[:_SHOWN]),
+        *(f"  {problem}" for problem in found.wrong[:_MAX_LINES]),
     ]
     if not report.has_disk:
-        said.insert(-1, "the disk was never full: mounting a small one needs root")
-    return "\n".join(said)
+        lines.insert(-1, "the disk was never full: mounting a small one needs root")
+    return "\n".join(lines)
 
 
 def _counted(counts: "dict[str, int]") -> str:

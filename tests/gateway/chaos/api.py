@@ -39,8 +39,8 @@ class ApiSurface(Surface):
         self._proxy.__exit__(None, None, None)
 
     def begin(self, count: int) -> list[str]:
-        made = [_Client(f"talk{number}", self._proxy.port) for number in range(count)]
-        self._clients = {client.talk: client for client in made}
+        clients = [_Client(f"talk{number}", self._proxy.port) for number in range(count)]
+        self._clients = {client.talk: client for client in clients}
         return list(self._clients)
 
     def settings(self) -> str:
@@ -64,23 +64,23 @@ class _Client:
         self.seen: list[Seen] = []
         self._port = port
         self._count = 0
-        self._wanted: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._over = threading.Event()
         threading.Thread(target=self._run, name=f"client-{talk}", daemon=True).start()
 
     def say(self, text: str) -> str:
         self._count += 1
         key = f"{self.talk}-{self._count}"
-        self._wanted.put((key, text))
+        self._jobs.put((key, text))
         return key
 
     def end(self) -> None:
         self._over.set()
-        self._wanted.put(None)
+        self._jobs.put(None)
 
     def _run(self) -> None:
-        while wanted := self._wanted.get():
-            key, text = wanted
+        while job := self._jobs.get():
+            key, text = job
             is_stream = int(key.rpartition("-")[2]) % 2 == 0
             first = self._until_answered(key, text, is_stream=is_stream)
             again = self._until_answered(key, text, is_stream=not is_stream)
@@ -115,22 +115,22 @@ class _Client:
         try:
             connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
             response = connection.getresponse()
-            said = response.read()
+            received = response.read()
         finally:
             connection.close()
         is_events = response.getheader("Content-Type", "").startswith("text/event-stream")
-        return _streamed(said) if is_events else _whole(json.loads(said))
+        return _streamed(received) if is_events else _whole(json.loads(received))
 
 
-def _whole(said: dict[str, Any]) -> str | None:
-    if "error" in said:
-        return said["error"]["message"] if said["error"].get("code") in _OVER else None
-    return said["choices"][0]["message"]["content"]
+def _whole(response: dict[str, Any]) -> str | None:
+    if "error" in response:
+        return response["error"]["message"] if response["error"].get("code") in _OVER else None
+    return response["choices"][0]["message"]["content"]
 
 
-def _streamed(said: bytes) -> str | None:
+def _streamed(body: bytes) -> str | None:
     """The text of a stream that came to its end; None when it broke off."""
-    lines = [line[6:] for line in said.decode().splitlines() if line.startswith("data: ")]
+    lines = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
     if not lines or lines[-1] != "[DONE]":
         return None
     events = [json.loads(line) for line in lines[:-1]]
@@ -141,6 +141,6 @@ def _streamed(said: bytes) -> str | None:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -57,7 +57,7 @@ class GatewayProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self.is_up = threading.Event()
-        self._said: deque[str] = deque(maxlen=40)
+        self._lines: deque[str] = deque(maxlen=40)
         self._environment = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(home.root.parent),
@@ -98,13 +98,13 @@ class GatewayProcess:
         with child.stdout, self._log.open("ab", buffering=0) as log:
             for line in child.stdout:
                 log.write(line)
-                self._said.append(line.decode("utf-8", "replace"))
+                self._lines.append(line.decode("utf-8", "replace"))
                 if b"gateway is running" in line:
                     self.is_up.set()
 
     def words(self) -> str:
         """The end of what it said."""
-        return "".join(self._said)
+        return "".join(self._lines)
 
     @property
     def is_alive(self) -> bool:

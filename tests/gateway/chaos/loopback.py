@@ -54,7 +54,9 @@ class LoopbackSurface(Surface):
         return self._server.say(talk, text)
 
     def seen(self, talk: str) -> list[Seen]:
-        return [Seen(one.text, one.in_reply_to or "") for one in self._server.shown(talk)]
+        return [
+            Seen(message.text, message.in_reply_to or "") for message in self._server.shown(talk)
+        ]
 
     def sends(self) -> int:
         return len(self._server.attempts)

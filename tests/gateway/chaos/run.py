@@ -95,7 +95,7 @@ class Run:
         for question in questions:
             talk = self.talks[question.talk]
             question.id = talk.surface.say(talk.name, question.text(talk.surface.command_prefix))
-            talk.asked.append(question)
+            talk.questions.append(question)
 
     def live(self, questions: Sequence[Question]) -> None:
         """One life of the gateway, in which some questions are asked, and its end."""
@@ -108,19 +108,21 @@ class Run:
         self._had.add(self._troubles.now)
         moment = self._next_moment()
         slowly = () if moment == "asked" else questions[half:]
-        asking = threading.Thread(target=self._ask_slowly, args=(slowly,))
-        asking.start()
+        asker = threading.Thread(target=self._ask_slowly, args=(slowly,))
+        asker.start()
         self._wait_for(moment)
         if moment == "asked":
             self.ask(questions[half:])
             _pause(self._dice.uniform(0, _MOMENT_S))
         self._kill(moment)
-        asking.join()
+        asker.join()
 
     def _next_moment(self) -> Moment:
         """When this life ends. No two short ones follow each other: a turn is tried three times only."""
-        chosen: list[Moment] = [one for one in MOMENTS if not (self._was_short and one in _SHORT)]
-        (moment,) = self._dice.choices(chosen, [MOMENTS[one] for one in chosen])
+        chosen: list[Moment] = [
+            name for name in MOMENTS if not (self._was_short and name in _SHORT)
+        ]
+        (moment,) = self._dice.choices(chosen, [MOMENTS[name] for name in chosen])
         self._was_short = moment in _SHORT
         return moment
 
@@ -210,7 +212,7 @@ def run(
     """Do it all, and verdict."""
     began = time.monotonic()
     dice = random.Random(seed)
-    asked = script.questions(messages, talks, dice)
+    questions = script.questions(messages, talks, dice)
     with _home() as (home, disk), contextlib.ExitStack() as opened:
         model = Script()
         server = opened.enter_context(ScriptedServer(model))
@@ -222,12 +224,12 @@ def run(
         going = Run(surfaces, gateway, Faults(surfaces, home, disk, dice), dice)
         going.begin(talks)
         going.warm_up()
-        last = len(asked) - int(len(asked) * _QUIET_SHARE)
-        parts = [_share(asked[:last], number, kills) for number in range(kills)]
+        last = len(questions) - int(len(questions) * _QUIET_SHARE)
+        parts = [_share(questions[:last], number, kills) for number in range(kills)]
         while parts or going.report.kills.total() < kills:
             going.live(parts.pop(0) if parts else ())
-        going.calm(asked[last:])
-        _judge(going, home, model, asked)
+        going.calm(questions[last:])
+        _judge(going, home, model, questions)
         _keep(home, log)
         going.report.has_disk = disk.is_real
     going.report.seconds = time.monotonic() - began
@@ -239,21 +241,21 @@ def _share(questions: Sequence[Question], number: int, count: int) -> Sequence[Q
     return questions[len(questions) * number // count : len(questions) * (number + 1) // count]
 
 
-def _judge(going: Run, home: Home, model: Script, asked: Sequence[Question]) -> None:
+def _judge(going: Run, home: Home, model: Script, questions: Sequence[Question]) -> None:
     found = going.report.found
     for talk in going.talks:
         verdict.of_talk(talk, found)
-    verdict.of_store(home, asked, found)
+    verdict.of_store(home, questions, found)
     found.wrong += model.mixed
-    going.report.model_calls = model.asked.total()
+    going.report.model_calls = model.call_counts.total()
     going.report.compactions = model.compactions
 
 
 def _keep(home: Home, log: Path) -> None:
     """Put what was logged beside what was said, for whoever wants to know why."""
-    with log.open("ab") as kept:
+    with log.open("ab") as copy:
         for path in sorted(home.logs.glob("*.log*")):
-            kept.write(path.read_bytes())
+            copy.write(path.read_bytes())
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ _LINES = {"slow": 8, "long": 130, "failing": 1}
 _SLOW_S = 0.03
 """Between the words of a slow reply."""
 _TOKEN = re.compile(r"\b(k\d+)n(\d+)\b")
-_ASKED = re.compile(r"(?:\[[\w ]+\] )?(?:[\w ]+\n\n|@\w+ )?(k\d+)n(\d+) wants a (\w+) reply")
+_PROMPT = re.compile(r"(?:\[[\w ]+\] )?(?:[\w ]+\n\n|@\w+ )?(k\d+)n(\d+) wants a (\w+) reply")
 """A question as the model is shown it: said by somebody in a shared conversation, below the subject of a
 mail, or with our name before it."""
 _LINE = re.compile(r"\b(k\d+n\d+) (\d+)/(\d+)\b")
@@ -68,13 +68,13 @@ class Question:
 def questions(count: int, talks: int, dice: random.Random) -> list[Question]:
     """So many questions, dealt to the conversations at random, in the order they are asked."""
     numbers: Counter[int] = Counter()
-    asked: list[Question] = []
+    found: list[Question] = []
     for index in range(count):
         talk = index if index < talks else dice.randrange(talks)
         numbers[talk] += 1
         (kind,) = dice.choices(list(_KINDS), list(_KINDS.values()))
-        asked.append(Question(talk, numbers[talk], kind))
-    return asked
+        found.append(Question(talk, numbers[talk], kind))
+    return found
 
 
 def lines(text: str) -> list[Line]:
@@ -90,7 +90,7 @@ class Script:
     """The model: it answers the last question of a conversation as that question says."""
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.call_counts: Counter[str] = Counter()
         """How often it was asked about each token."""
         self.mixed: list[str] = []
         """What is wrong with the conversations that it was shown."""
@@ -99,19 +99,19 @@ class Script:
 
     def __call__(self, request: Recorded) -> Play:
         messages = cast("Sequence[dict[str, Any]]", request.json["messages"])
-        said = [_text(one) for one in messages if one["role"] == "user"]
-        if "<conversation>" in said[-1]:
+        texts = [_text(message) for message in messages if message["role"] == "user"]
+        if "<conversation>" in texts[-1]:
             self.compactions += 1
             return say("## Goal\n- To have every question answered.")
-        history = [found for text in said if (found := _ASKED.fullmatch(text.strip()))]
-        if not history or _ASKED.fullmatch(said[-1].strip()) is None:
-            self.mixed.append(f"it was asked about {said[-1][:200]!r}")
+        history = [found for text in texts if (found := _PROMPT.fullmatch(text.strip()))]
+        if not history or _PROMPT.fullmatch(texts[-1].strip()) is None:
+            self.mixed.append(f"it was asked about {texts[-1][:200]!r}")
             return Refuse(400, "This is no question.")
         talk, number, kind = history[-1].groups()
         token = f"{talk}n{number}"
         with self._lock:
-            self.asked[token] += 1
-            attempt = self.asked[token]
+            self.call_counts[token] += 1
+            attempt = self.call_counts[token]
             self._look(token, history)
         return _play(token, kind, attempt, messages[-1]["role"])
 
@@ -135,8 +135,8 @@ def _play(token: str, kind: str, attempt: int, role: str) -> Play:
 
 
 def _reply(token: str, total: int) -> str:
-    said = (f"{token} {number}/{total} is what I say to that." for number in range(1, total + 1))
-    return "\n\n".join(said)
+    lines = (f"{token} {number}/{total} is what I say to that." for number in range(1, total + 1))
+    return "\n\n".join(lines)
 
 
 def _text(message: dict[str, Any]) -> str:

@@ -70,14 +70,14 @@ class MailSurface(Surface):
     def say(self, talk: str, text: str) -> str:
         thread, name = self._threads[talk], f"<m{next(self._numbers)}@people.test>"
         references = " ".join(thread[:1] + thread[-1:]) if thread else ""
-        made = letter(talk, _HERMES, text, message_id=name, references=references)
-        self._server.deliver(made, _HERMES)
+        mail = letter(talk, _HERMES, text, message_id=name, references=references)
+        self._server.deliver(mail, _HERMES)
         thread.append(name)
         return name
 
     def seen(self, talk: str) -> list[Seen]:
         mails = self._server.mails_to(talk)
-        return [Seen(_plain(one), str(one["In-Reply-To"] or "").strip()) for one in mails]
+        return [Seen(_plain(mail), str(mail["In-Reply-To"] or "").strip()) for mail in mails]
 
     def sends(self) -> int:
         return len(self._server.sent)
@@ -161,22 +161,22 @@ class MatrixSurface(Surface):
         return self._run(self._ann.say(talk, text))
 
     def seen(self, talk: str) -> list[Seen]:
-        shown: dict[str, Seen] = {}
+        by_id: dict[str, Seen] = {}
         for event in list(self._ann.seen.items):
             if event["room"] != talk or event["sender"] != self._bot.user_id:
                 continue
             content = event["content"]
             relation = content.get("m.relates_to", {})
             if relation.get("rel_type") == "m.replace":
-                old = shown.get(relation["event_id"], Seen(""))
-                shown[relation["event_id"]] = old._replace(text=content["m.new_content"]["body"])
+                old = by_id.get(relation["event_id"], Seen(""))
+                by_id[relation["event_id"]] = old._replace(text=content["m.new_content"]["body"])
             elif event["type"] in ("m.room.message", "m.room.encrypted"):
                 answers = relation.get("m.in_reply_to", {}).get("event_id", "")
-                shown[event["event_id"]] = Seen(content.get("body", "(unreadable)"), answers)
-        return list(shown.values())
+                by_id[event["event_id"]] = Seen(content.get("body", "(unreadable)"), answers)
+        return list(by_id.values())
 
     def sends(self) -> int:
-        return sum(one["sender"] == self._bot.user_id for one in list(self._ann.seen.items))
+        return sum(event["sender"] == self._bot.user_id for event in list(self._ann.seen.items))
 
 
 def doubles() -> list[Surface]:

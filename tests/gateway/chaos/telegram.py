@@ -49,7 +49,7 @@ class TelegramSurface(Surface):
         )
 
     def owners(self) -> list[str]:
-        return [str(one.id) for one in self._people.values()]
+        return [str(person.id) for person in self._people.values()]
 
     def say(self, talk: str, text: str) -> str:
         person, topic, world = self._people[talk], self._topics.get(talk), self._api.world
@@ -62,8 +62,12 @@ class TelegramSurface(Surface):
     def seen(self, talk: str) -> list[Seen]:
         topic = self._topics.get(talk)
         chat = self._people[talk].id if topic is None else _FORUM
-        shown = self._api.world.shown(chat, thread=topic)
-        return [Seen(one.text, str(one.reply_to or "")) for one in shown if one.is_bot]
+        messages = self._api.world.shown(chat, thread=topic)
+        return [
+            Seen(message.text, str(message.reply_to or ""))
+            for message in messages
+            if message.is_bot
+        ]
 
     def sends(self) -> int:
         return self._api.count("sendMessage")

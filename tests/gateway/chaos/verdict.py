@@ -44,12 +44,12 @@ class Talk:
 
     surface: Surface
     name: str
-    asked: list[Question] = field(default_factory=list[Question])
+    questions: list[Question] = field(default_factory=list[Question])
 
     def replies(self) -> tuple[dict[str, list[Seen]], list[Seen]]:
         """What was said to each question, by its token, and what belongs to none."""
-        by_id = {one.id: one.token for one in self.asked}
-        replies: dict[str, list[Seen]] = {one.token: [] for one in self.asked}
+        by_id = {question.id: question.token for question in self.questions}
+        replies: dict[str, list[Seen]] = {question.token: [] for question in self.questions}
         strays: list[Seen] = []
         for seen in self.surface.seen(self.name):
             token = by_id.get(seen.answers) or next(iter(script.tokens(seen.text)), "")
@@ -60,14 +60,14 @@ class Talk:
     def is_complete(self) -> bool:
         """Whether everything that was asked has a whole reply."""
         replies, _ = self.replies()
-        return all(_is_complete(one, replies[one.token]) for one in self.asked)
+        return all(_is_complete(question, replies[question.token]) for question in self.questions)
 
 
 def _is_complete(question: Question, replies: Sequence[Seen]) -> bool:
-    said = [one for one in replies if not _is_aside(one)]
-    if question.is_command or any(_GIVEN_UP in one.text for one in said):
-        return bool(said)
-    found = {line.number for one in said for line in script.lines(one.text)}
+    answers = [reply for reply in replies if not _is_aside(reply)]
+    if question.is_command or any(_GIVEN_UP in reply.text for reply in answers):
+        return bool(answers)
+    found = {line.number for reply in answers for line in script.lines(reply.text)}
     return found == set(range(1, question.total + 1))
 
 
@@ -78,8 +78,10 @@ def _is_aside(seen: Seen) -> bool:
 def of_talk(talk: Talk, found: Findings) -> None:
     """Look at one conversation."""
     replies, strays = talk.replies()
-    found.wrong += [f"{talk.surface.name} {talk.name}: nobody asked for {one}" for one in strays]
-    for question in talk.asked:
+    found.wrong += [
+        f"{talk.surface.name} {talk.name}: nobody asked for {token}" for token in strays
+    ]
+    for question in talk.questions:
         _of_question(question, replies[question.token], talk.surface, found)
     _order(talk, found)
 
@@ -90,14 +92,14 @@ def _of_question(
     counts = found.counts[surface.name]
 
     def wrong(what: str) -> None:
-        texts = [one.text[:100] for one in replies]
+        texts = [reply.text[:100] for reply in replies]
         found.wrong.append(f"{surface.name} {question.token} ({question.kind}) {what}: {texts}")
 
-    found.notices += sum(_PUT_OFF in one.text for one in replies)
-    said = [one for one in replies if not _is_aside(one)]
-    marked = [one for one in said if one.text.startswith(REPEAT_MARK)]
-    plain = [one for one in said if not one.text.startswith(REPEAT_MARK)]
-    stumps = sum(_CURSOR in one.text for one in replies)
+    found.notices += sum(_PUT_OFF in reply.text for reply in replies)
+    answers = [reply for reply in replies if not _is_aside(reply)]
+    marked = [reply for reply in answers if reply.text.startswith(REPEAT_MARK)]
+    plain = [reply for reply in answers if not reply.text.startswith(REPEAT_MARK)]
+    stumps = sum(_CURSOR in reply.text for reply in replies)
     counts["commands" if question.is_command else "asked"] += 1
     counts["repeats"] += len(marked)
     counts["stumps"] += stumps
@@ -105,16 +107,18 @@ def _of_question(
         wrong("is marked where it need not be")
     if stumps and not (surface.resend == "marked" and marked):
         wrong("is left half written")
-    if any(_is_foreign(token, question) for one in said for token in script.tokens(one.text)):
+    if any(
+        _is_foreign(token, question) for reply in answers for token in script.tokens(reply.text)
+    ):
         wrong("has the reply of another")
     if not _is_complete(question, replies):
         wrong("has no whole reply")
-    elif question.is_command or any(_GIVEN_UP in one.text for one in said):
-        _count_notice(question, said, counts)
+    elif question.is_command or any(_GIVEN_UP in reply.text for reply in answers):
+        _count_notice(question, answers, counts)
         if len(plain) > 1:
             wrong("is answered twice")
     else:
-        numbers = [line.number for one in plain for line in script.lines(one.text)]
+        numbers = [line.number for reply in plain for line in script.lines(reply.text)]
         if numbers != sorted(set(numbers)):
             wrong("is answered twice, or torn")
         counts["failed" if question.kind == "failing" else "answered"] += 1
@@ -127,8 +131,8 @@ def _is_foreign(token: str, question: Question) -> bool:
     return token != question.token
 
 
-def _count_notice(question: Question, said: Sequence[Seen], counts: Counter[str]) -> None:
-    if any(_CUT_OFF in one.text for one in said):
+def _count_notice(question: Question, answers: Sequence[Seen], counts: Counter[str]) -> None:
+    if any(_CUT_OFF in reply.text for reply in answers):
         counts["cut off"] += 1
     elif not question.is_command:
         counts["given up"] += 1
@@ -136,12 +140,16 @@ def _count_notice(question: Question, said: Sequence[Seen], counts: Counter[str]
 
 def _order(talk: Talk, found: Findings) -> None:
     """Replies stand in the order of their questions; commands are answered beside."""
-    numbers = {one.id: one.number for one in talk.asked if not one.is_command}
-    numbers |= {one.token: one.number for one in talk.asked if not one.is_command}
+    numbers = {
+        question.id: question.number for question in talk.questions if not question.is_command
+    }
+    numbers |= {
+        question.token: question.number for question in talk.questions if not question.is_command
+    }
     order: list[int] = []
     for seen in talk.surface.seen(talk.name):
         named = numbers.get(seen.answers) or next(
-            (numbers[one] for one in script.tokens(seen.text) if one in numbers), 0
+            (numbers[question] for question in script.tokens(seen.text) if question in numbers), 0
         )
         if named and not _is_aside(seen):
             order.append(named)
@@ -149,23 +157,23 @@ def _order(talk: Talk, found: Findings) -> None:
         found.wrong.append(f"{talk.surface.name} {talk.name} is out of order: {order}")
 
 
-def of_store(home: Home, asked: Iterable[Question], found: Findings) -> None:
+def of_store(home: Home, questions: Iterable[Question], found: Findings) -> None:
     """Look at what the store holds, when nobody uses it any more."""
     with SessionDB(home.database) as store:
-        for name, left in (
+        for name, rows in (
             ("turns without an end", store.read(turn_ledger.unfinished)),
             ("pieces that may have been sent", store.read(outbox.unsure)),
             ("pieces that were given up", store.read(outbox.failed)),
             ("deliveries nobody decided about", store.read(inbox.unsettled)),
             ("damage", store.check()),
         ):
-            found.wrong += [f"the store has {name}: {str(one)[:300]}" for one in left]
+            found.wrong += [f"the store has {name}: {str(item)[:300]}" for item in rows]
         if store.read(outbox.next_due_at) is not None:
             found.wrong.append("the store has pieces that were not sent")
         turns: Counter[str] = Counter()
         worn_out = 0
         roots = store.list_sessions_rich(limit=None, include_children=True)
-        ids = {one for row in roots for one in store.read(lineage.members, row["id"])}
+        ids = {item for row in roots for item in store.read(lineage.members, row["id"])}
         for session_id in ids:
             for turn in store.read(turn_ledger.of_session, session_id):
                 turns[
@@ -174,12 +182,12 @@ def of_store(home: Home, asked: Iterable[Question], found: Findings) -> None:
                 worn_out += turn["attempts"] > MAX_ATTEMPTS
                 if turn["state"] not in _ENDS:
                     found.wrong.append(f"turn {turn['id']} is {turn['state']}")
-    told = sum(counts["given up"] for counts in found.counts.values())
-    if told != worn_out:
-        found.wrong.append(f"{told} were told that they were given up, {worn_out} were")
-    wanted = Counter(one.token for one in asked if not one.is_command)
-    if turns != wanted:
-        found.wrong.append(f"turns too many {turns - wanted}, too few {wanted - turns}")
+    given_up_count = sum(counts["given up"] for counts in found.counts.values())
+    if given_up_count != worn_out:
+        found.wrong.append(f"{given_up_count} were told that they were given up, {worn_out} were")
+    expected = Counter(item.token for item in questions if not item.is_command)
+    if turns != expected:
+        found.wrong.append(f"turns too many {turns - expected}, too few {expected - turns}")
 
 
 def table(found: Findings) -> str:

@@ -175,9 +175,9 @@ class MailServer:
         if DOVECOT is None:
             raise RuntimeError("Dovecot is not installed: dovecot-imapd and dovecot-lmtpd.")
         command = [DOVECOT, "-F", "-c", str(self.root / "dovecot.conf")]
-        with (self.root / "stderr").open("wb") as said:  # a pipe would be held by its children
+        with (self.root / "stderr").open("wb") as stderr:  # a pipe would be held by its children
             self._process = subprocess.Popen(
-                command, stderr=said, start_new_session=True, preexec_fn=_die_with_parent
+                command, stderr=stderr, start_new_session=True, preexec_fn=_die_with_parent
             )
         for port in (self.imap_port, self.imaps_port, self._lmtp_port):
             self._wait_for_port(port)
@@ -232,11 +232,14 @@ class MailServer:
             self._fronts.pop().stop()
 
     def _login(
-        self, _server: SMTP, _session: Session, _envelope: Envelope, _how: str, given: Any
+        self, _server: SMTP, _session: Session, _envelope: Envelope, _how: str, credentials: Any
     ) -> AuthResult:
         if self.faults.login:
             return AuthResult(success=False, handled=False, message=self.faults.login)
-        is_right = isinstance(given, LoginPassword) and given.password == self.password.encode()
+        is_right = (
+            isinstance(credentials, LoginPassword)
+            and credentials.password == self.password.encode()
+        )
         return AuthResult(success=is_right, handled=False)
 
     def change_uidvalidity(self, user: str) -> None:
@@ -326,9 +329,9 @@ def _die_with_parent() -> None:
 
 def _is_free(port: int) -> bool:
     """Whether a server could listen there: its former children do so until they are really gone."""
-    with socket.socket() as one, contextlib.suppress(OSError):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind(("127.0.0.1", port))
+    with socket.socket() as listener, contextlib.suppress(OSError):
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
         return True
     return False
 
@@ -355,13 +358,13 @@ def letter(
     change: Callable[[EmailMessage], None] | None = None,
 ) -> EmailMessage:
     """A plain mail, as a person's program writes it."""
-    made = EmailMessage()
-    made["From"], made["To"], made["Subject"] = sender, to, subject
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"] = sender, to, subject
     if message_id:
-        made["Message-ID"] = message_id
+        mail["Message-ID"] = message_id
     if references:
-        made["In-Reply-To"], made["References"] = references.split()[-1], references
-    made.set_content(text)
+        mail["In-Reply-To"], mail["References"] = references.split()[-1], references
+    mail.set_content(text)
     if change:
-        change(made)
-    return made
+        change(mail)
+    return mail

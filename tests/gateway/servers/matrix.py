@@ -94,7 +94,7 @@ class RecordingIngress:
             await asyncio.Event().wait()
         if self.is_busy:
             raise StoreBusyError("busy, for a test")
-        if event.message_id in [one.message_id for one in self.accepted.items]:
+        if event.message_id in [other.message_id for other in self.accepted.items]:
             return Receipt("turn", is_new=False)
         await self._attachments.collect(event)
         await self.accepted.add(event)
@@ -105,12 +105,12 @@ class RecordingIngress:
         return cast(
             "MessageEvent",
             await self.accepted.until(
-                lambda items: next((one for one in items if one.text == text), None)
+                lambda items: next((event for event in items if event.text == text), None)
             ),
         )
 
     def texts(self) -> list[str]:
-        return [one.text for one in self.accepted.items]
+        return [event.text for event in self.accepted.items]
 
     async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
         del platform
@@ -282,10 +282,10 @@ class LossyProxy(Proxy):
 @pytest.fixture
 def proxy(synapse: Synapse, bot: Bot) -> Iterator[LossyProxy]:
     """A network between the bot and the server, which can be broken."""
-    made = LossyProxy("127.0.0.1", synapse.port)
-    with made:
-        bot.settings["homeserver"] = f"http://{made.address}"
-        yield made
+    lossy_proxy = LossyProxy("127.0.0.1", synapse.port)
+    with lossy_proxy:
+        bot.settings["homeserver"] = f"http://{lossy_proxy.address}"
+        yield lossy_proxy
 
 
 class Person:
@@ -305,10 +305,10 @@ class Person:
         if encrypted:
             content = {"algorithm": "m.megolm.v1.aes-sha2"}
             state = [{"type": "m.room.encryption", "state_key": "", "content": content}]
-        made = await self.client.room_create(
+        response = await self.client.room_create(
             preset=RoomPreset.private_chat, invite=list(user_ids), initial_state=state
         )
-        return str(cast("Any", made).room_id)
+        return str(cast("Any", response).room_id)
 
     async def with_bot(self, bot: Bot, *others: str, encrypted: bool = False) -> str:
         """A room that the bot has joined and knows about."""
@@ -321,11 +321,11 @@ class Person:
     async def until_joined(self, room_id: str, user_id: str) -> None:
         def joined(items: list[Any]) -> bool:
             return any(
-                one["type"] == "m.room.member"
-                and one["state_key"] == user_id
-                and one["content"]["membership"] == "join"
-                and one["room"] == room_id
-                for one in items
+                event["type"] == "m.room.member"
+                and event["state_key"] == user_id
+                and event["content"]["membership"] == "join"
+                and event["room"] == room_id
+                for event in items
             )
 
         await self.seen.until(joined)
@@ -343,7 +343,7 @@ class Person:
             "dict[str, Any]",
             await self.seen.until(
                 lambda items: next(
-                    (one for one in items if one["content"].get("body") == body), None
+                    (event for event in items if event["content"].get("body") == body), None
                 )
             ),
         )
@@ -353,7 +353,7 @@ class Person:
         await self.synced.until(
             lambda _: (
                 device_id
-                in [one.id for one in self.client.device_store.active_user_devices(user_id)]
+                in [device.id for device in self.client.device_store.active_user_devices(user_id)]
             )
         )
 
@@ -362,9 +362,9 @@ class Person:
 
     def bodies(self, room_id: str) -> list[str]:
         return [
-            one["content"]["body"]
-            for one in self.seen.items
-            if one["room"] == room_id and one["type"] == "m.room.message"
+            event["content"]["body"]
+            for event in self.seen.items
+            if event["room"] == room_id and event["type"] == "m.room.message"
         ]
 
     async def listen(self) -> None:
@@ -379,13 +379,13 @@ class Person:
             await self.synced.add(news.next_batch)
             for room_id, info in news.rooms.join.items():
                 found = [
-                    one.source | {"room": room_id, "locked": isinstance(one, MegolmEvent)}
-                    for one in info.timeline.events
+                    event.source | {"room": room_id, "locked": isinstance(event, MegolmEvent)}
+                    for event in info.timeline.events
                 ]
                 await self.seen.add(*found)
-                for one in info.ephemeral:
-                    if isinstance(one, TypingNoticeEvent):
-                        await self.typing.add((room_id, one.users))
+                for event in info.ephemeral:
+                    if isinstance(event, TypingNoticeEvent):
+                        await self.typing.add((room_id, event.users))
 
 
 @asynccontextmanager

@@ -74,9 +74,9 @@ class Synapse:
 
     def register(self, name: str) -> Account:
         """A new account, which may write as fast as it likes; the name is made unique."""
-        made = self._register(name)
-        self.ask("POST", _limits(made), {"messages_per_second": 0}, self._admin)
-        return made
+        account = self._register(name)
+        self.ask("POST", _limits(account), {"messages_per_second": 0}, self._admin)
+        return account
 
     def limit(self, account: Account) -> None:
         """Let an account write one message in eight seconds from now on."""
@@ -88,7 +88,7 @@ class Synapse:
         nonce = self.ask("GET", path)["nonce"]
         signed = "\0".join([nonce, user, password, "admin" if is_admin else "notadmin"])
         mac = hmac.new(_SHARED_SECRET.encode(), signed.encode(), hashlib.sha1).hexdigest()
-        said = self.ask(
+        response = self.ask(
             "POST",
             path,
             {
@@ -100,11 +100,13 @@ class Synapse:
                 "mac": mac,
             },
         )
-        return Account(said["user_id"], password, said["access_token"], said["device_id"])
+        return Account(
+            response["user_id"], password, response["access_token"], response["device_id"]
+        )
 
     def log_in(self, account: Account, device_id: str = "") -> Account:
         """Another device of the same account, or the same one with another token."""
-        said = self.ask(
+        response = self.ask(
             "POST",
             "/_matrix/client/v3/login",
             {
@@ -114,7 +116,9 @@ class Synapse:
             }
             | ({"device_id": device_id} if device_id else {}),
         )
-        return Account(account.user_id, account.password, said["access_token"], said["device_id"])
+        return Account(
+            account.user_id, account.password, response["access_token"], response["device_id"]
+        )
 
     def ask(
         self, method: str, path: str, body: dict[str, Any] | None = None, token: str = ""

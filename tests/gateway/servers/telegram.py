@@ -156,7 +156,7 @@ class BotApi:
     def answer(self, method: str, call: Call) -> Any:
         """Carry out a call; raises Refusal, and _Broken when the connection is to break."""
         with self.world.changed:
-            self.requests.append((method, dict(call.given)))
+            self.requests.append((method, dict(call.params)))
             self.world.changed.notify_all()
             faults = self._faults[method]
             fault = faults.popleft() if faults else None
@@ -336,9 +336,9 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, None)
 
     def cut_all(self) -> None:
-        for one in list(self._open):
+        for connection in list(self._open):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Connection(BaseHTTPRequestHandler):
@@ -389,8 +389,8 @@ class _Connection(BaseHTTPRequestHandler):
             raise Refusal(404, "Not Found")
         if place != f"bot{api.token}":
             raise Refusal(401, "Unauthorized")
-        given, files = _read(self.headers.get("Content-Type") or "", body)
-        return api.answer(method, Call(dict(parse_qsl(query)) | given, files))
+        params, files = _read(self.headers.get("Content-Type") or "", body)
+        return api.answer(method, Call(dict(parse_qsl(query)) | params, files))
 
     def _say(self, code: int, content: bytes, kind: str) -> None:
         self.send_response(code)
@@ -407,38 +407,38 @@ def _read(kind: str, body: bytes) -> tuple[Json, dict[str, tuple[str, bytes]]]:
     if not kind.startswith("multipart/form-data"):
         return dict(parse_qsl(body.decode(), keep_blank_values=True)), {}
     message = BytesParser(policy=HTTP).parsebytes(f"Content-Type: {kind}\r\n\r\n".encode() + body)
-    given: Json = {}
+    params: Json = {}
     files: dict[str, tuple[str, bytes]] = {}
     for part in message.iter_parts():
         name = str(part.get_param("name", header="content-disposition"))
         content = cast("bytes", part.get_payload(decode=True))
         if part.get_filename() is None:
-            given[name] = content.decode()
+            params[name] = content.decode()
         else:
             files[name] = (str(part.get_filename()), content)
-    return given, files
+    return params, files
 
 
 _FAULTS: Mapping[str, type[Cut | Fail | Delay]] = {"cut": Cut, "fail": Fail, "delay": Delay}
 _REMOTE = ("write", "edit", "press", "block", "upgrade", "add_chat", "shown", "replies")
 
 
-def _do_remotely(api: BotApi, verb: str, given: Mapping[str, Any]) -> Any:
+def _do_remotely(api: BotApi, verb: str, arguments: Mapping[str, Any]) -> Any:
     """Do what a person does, or arrange a fault, for a test in another process."""
-    known = dict(given)
+    params = dict(arguments)
     if verb == "calls":
         return api.world.calls
     if verb == "fail":
-        return api.fail(known.pop("method"), _FAULTS[known.pop("fault")](**known))
+        return api.fail(params.pop("method"), _FAULTS[params.pop("fault")](**params))
     if verb not in _REMOTE:
         raise Refusal(404, f"Not Found: one of {', '.join(_REMOTE)}, calls, fail")
-    if "person" in known:
-        known["person"] = Person(*known["person"])
-    if known.get("topics") is not None:  # the keys of JSON are texts
-        known["topics"] = {int(number): name for number, name in known["topics"].items()}
-    done = getattr(api.world, verb)(**known)
+    if "person" in params:
+        params["person"] = Person(*params["person"])
+    if params.get("topics") is not None:  # the keys of JSON are texts
+        params["topics"] = {int(number): name for number, name in params["topics"].items()}
+    done = getattr(api.world, verb)(**params)
     if verb == "shown":
-        return [one._asdict() | {"file": one.file is not None} for one in done]
+        return [message._asdict() | {"file": message.file is not None} for message in done]
     return done
 
 

@@ -39,12 +39,12 @@ _LONGEST_RATIO = 20
 class Call(NamedTuple):
     """What a client asks for: parameters as they came, and the files with them."""
 
-    given: Mapping[str, Any]
+    params: Mapping[str, Any]
     files: Mapping[str, tuple[str, bytes]]
 
     def value(self, name: str) -> Any:
         """A parameter, read as JSON where it was sent as text."""
-        found = self.given.get(name)
+        found = self.params.get(name)
         if not isinstance(found, str):
             return found
         try:
@@ -53,7 +53,7 @@ class Call(NamedTuple):
             return found
 
     def text(self, name: str) -> str:
-        found = self.given.get(name, "")
+        found = self.params.get(name, "")
         return found if isinstance(found, str) else json.dumps(found)
 
     def integer(self, name: str, default: int = 0) -> int:
@@ -168,12 +168,15 @@ def set_my_commands(world: World, call: Call) -> bool:
     commands = call.listing("commands")
     if len(commands) > 100:
         raise Refusal(400, "Bad Request: BOT_COMMANDS_TOO_MUCH")
-    for one in commands:
-        if not _COMMAND_NAME.fullmatch(str(one.get("command", ""))):
+    for command in commands:
+        if not _COMMAND_NAME.fullmatch(str(command.get("command", ""))):
             raise Refusal(400, "Bad Request: BOT_COMMAND_INVALID")
-        if not 1 <= len(str(one.get("description", ""))) <= 256:
+        if not 1 <= len(str(command.get("description", ""))) <= 256:
             raise Refusal(400, "Bad Request: BOT_COMMAND_DESCRIPTION_INVALID")
-    if sum(len(f"{one['command']}{one['description']}".encode()) for one in commands) > _MENU_BYTES:
+    if (
+        sum(len(f"{command['command']}{command['description']}".encode()) for command in commands)
+        > _MENU_BYTES
+    ):
         raise Refusal(400, "Bad Request: BOT_COMMANDS_TOO_MUCH")
     world.commands = commands
     return True
@@ -306,7 +309,7 @@ def _markup(call: Call) -> Json | None:
         return None
     if set(markup) != {"inline_keyboard"}:
         raise Refusal(400, "Bad Request: object expected as reply markup")
-    for button in (one for row in markup["inline_keyboard"] for one in row):
+    for button in (each for row in markup["inline_keyboard"] for each in row):
         if not str(button.get("text", "")).strip():
             raise Refusal(400, "Bad Request: inline keyboard button text must be non-empty")
         data = button.get("callback_data")
@@ -321,12 +324,12 @@ def _entities(call: Call, field: str, text: str) -> list[Json]:
         raise Refusal(400, "Bad Request: unsupported parse_mode (the double reads entities only)")
     entities = call.listing(field)
     coded = text.encode("utf-16-le")
-    for one in entities:
-        _check_entity(one, coded)
-    sizes = (_ENTITY_BYTES + len(str(one.get("url", "")).encode()) for one in entities)
+    for entity in entities:
+        _check_entity(entity, coded)
+    sizes = (_ENTITY_BYTES + len(str(entity.get("url", "")).encode()) for entity in entities)
     if sum(sizes) > _LOOKS_BYTES:
         raise Refusal(400, "Bad Request: ENTITIES_TOO_LONG")
-    spans = sorted((one["offset"], -one["length"], one["type"]) for one in entities)
+    spans = sorted((entity["offset"], -entity["length"], entity["type"]) for entity in entities)
     outer: list[tuple[int, str]] = []
     for start, minus, kind in spans:
         while outer and outer[-1][0] <= start:
@@ -343,8 +346,8 @@ def _may_lie_in(inner: str, outer: str) -> bool:
     return outer not in ("code", "pre") and not (inner in _QUOTES and outer in _QUOTES)
 
 
-def _check_entity(one: Json, coded: bytes) -> None:
-    kind, offset, length = one.get("type"), one.get("offset"), one.get("length")
+def _check_entity(entity: Json, coded: bytes) -> None:
+    kind, offset, length = entity.get("type"), entity.get("offset"), entity.get("length")
     if kind not in _ENTITY_TYPES:
         raise Refusal(400, f"Bad Request: can't parse entities: unknown type {kind}")
     if not isinstance(offset, int) or not isinstance(length, int) or offset < 0 or length < 1:
@@ -354,5 +357,5 @@ def _check_entity(one: Json, coded: bytes) -> None:
     for edge in (offset, offset + length):
         if 0xDC <= (coded[edge * 2 + 1] if edge * 2 < len(coded) else 0) <= 0xDF:
             raise Refusal(400, "Bad Request: entity begins in a middle of a UTF-16 symbol")
-    if kind == "text_link" and not str(one.get("url", "")):
+    if kind == "text_link" and not str(entity.get("url", "")):
         raise Refusal(400, "Bad Request: can't parse entities: a link needs a url")

@@ -43,15 +43,15 @@ class Person(NamedTuple):
 
     @property
     def as_json(self) -> Json:
-        known = {"id": self.id, "is_bot": False, "first_name": self.name}
-        return known | ({"username": self.username} if self.username else {})
+        fields = {"id": self.id, "is_bot": False, "first_name": self.name}
+        return fields | ({"username": self.username} if self.username else {})
 
 
 ANNA = Person(1001, "Anna", "anna")
 BEN = Person(1002, "Ben", "ben")
 
 
-class Shown(NamedTuple):
+class ShownMessage(NamedTuple):
     """A message as somebody who looks into the chat sees it."""
 
     id: int
@@ -141,8 +141,8 @@ class World:
         **more: Any,
     ) -> int:
         """Somebody sends a photo, document, voice, audio, video or sticker."""
-        told: Json = {"file_size": len(content) if size is None else size, **(about or {})}
-        file: Json = self.keep_file(content, told.get("file_name", kind)) | told
+        description: Json = {"file_size": len(content) if size is None else size, **(about or {})}
+        file: Json = self.keep_file(content, description.get("file_name", kind)) | description
         body: Json = {kind: [file | {"width": 8, "height": 8}] if kind == "photo" else file}
         if caption:
             body |= {"caption": caption, "caption_entities": _entities(caption)}
@@ -181,7 +181,7 @@ class World:
         with self.changed:
             message = self.chats[chat].messages[message_id]
             rows = message.get("reply_markup", {}).get("inline_keyboard", [])
-            button = next(one for row in rows for one in row if one["text"] == label)
+            button = next(key for row in rows for key in row if key["text"] == label)
             query = str(9_000_000 + next(self._names))
             self.queries[query] = None
             self.tell(
@@ -224,17 +224,17 @@ class World:
 
     # What people see.
 
-    def shown(self, chat: int = ANNA.id, *, thread: int | None = None) -> list[Shown]:
+    def shown(self, chat: int = ANNA.id, *, thread: int | None = None) -> list[ShownMessage]:
         """The messages of a chat or a topic, in order, as they read now."""
         with self.changed:
             place = self.chats.get(chat)
             messages = place.messages.values() if place else ()
-            seen = [self._seen(one) for one in messages]
-        return [one for one in seen if thread is None or one.thread == thread]
+            seen = [self._seen(message) for message in messages]
+        return [message for message in seen if thread is None or message.thread == thread]
 
     def replies(self, chat: int = ANNA.id, *, thread: int | None = None) -> list[str]:
         """What the bot wrote into a chat."""
-        return [one.text for one in self.shown(chat, thread=thread) if one.is_bot]
+        return [message.text for message in self.shown(chat, thread=thread) if message.is_bot]
 
     def wait_for(self, is_so: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
         """Wait until something has become so; raises TimeoutError."""
@@ -276,7 +276,7 @@ class World:
     def confirm(self, below: int) -> None:
         """Forget the updates that the bot has seen."""
         with self.changed:
-            self.updates = [one for one in self.updates if one["update_id"] >= below]
+            self.updates = [update for update in self.updates if update["update_id"] >= below]
             self.changed.notify_all()
 
     def keep_file(self, content: bytes, name: str) -> Json:
@@ -295,10 +295,10 @@ class World:
             chat = person.id
         return self.chats[chat]
 
-    def _seen(self, message: Json) -> Shown:
+    def _seen(self, message: Json) -> ShownMessage:
         rows: Sequence[Sequence[Json]] = message.get("reply_markup", {}).get("inline_keyboard", ())
         held = message.get("document") or next(iter(message.get("photo", ())), None)
-        return Shown(
+        return ShownMessage(
             id=message["message_id"],
             text=message.get("text") or message.get("caption") or "",
             is_bot=message.get("from", {}).get("id") == self.bot["id"],
@@ -312,9 +312,9 @@ class World:
 
 def _entities(text: str) -> list[Json]:
     """The commands and names in a text, marked as Telegram marks them."""
-    found = [("bot_command", one) for one in _COMMAND.finditer(text)]
-    found += [("mention", one) for one in _MENTION.finditer(text)]
+    found = [("bot_command", match) for match in _COMMAND.finditer(text)]
+    found += [("mention", match) for match in _MENTION.finditer(text)]
     return [
-        {"type": kind, "offset": utf16(text[: one.start()]), "length": utf16(one[0])}
-        for kind, one in sorted(found, key=lambda pair: pair[1].start())
+        {"type": kind, "offset": utf16(text[: match.start()]), "length": utf16(match[0])}
+        for kind, match in sorted(found, key=lambda pair: pair[1].start())
     ]
