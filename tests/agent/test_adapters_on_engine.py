@@ -64,8 +64,10 @@ def model(format_: Format, served: engine.Served) -> Iterator[Model]:
 
 def ask(model: Model, *messages: Any, **how: Any) -> Reply:
     how.setdefault("max_output_tokens", 8)
-    said = messages or ({"role": "user", "content": "Say hello."},)
-    return model.ask(Request("Be short.", how.pop("tools", ()), said, **how), Stop(), ignore)
+    request_messages = messages or ({"role": "user", "content": "Say hello."},)
+    return model.ask(
+        Request("Be short.", how.pop("tools", ()), request_messages, **how), Stop(), ignore
+    )
 
 
 def test_a_reply_is_streamed_and_counted(model: Model) -> None:

@@ -97,10 +97,10 @@ def test_a_person_can_have_a_conversation_shortened(make_chat: MakeChat) -> None
     for n in range(6):
         chat.say(f"question {n} " * 100)
     before = chat.agent.session_id
-    told = chat.agent.compress("the questions")
-    assert told["compressed"]
-    assert told["session_id"] == chat.agent.session_id != before
-    assert told["tokens_after"] < told["tokens_before"]
+    result = chat.agent.compress("the questions")
+    assert result["compressed"]
+    assert result["session_id"] == chat.agent.session_id != before
+    assert result["tokens_after"] < result["tokens_before"]
     assert chat.say("go on")["completed"]
 
 

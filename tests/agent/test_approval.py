@@ -38,11 +38,11 @@ def settings(**rules: Any) -> Settings:
 def answering(store: SessionDB, text: str) -> Callable[[Any], None]:
     """A sink for a surface that answers every question at once."""
 
-    def hear(event: Any) -> None:
+    def report(event: Any) -> None:
         if isinstance(event, QuestionAsked):
             store.write(questions.answer, event.question_id, text, by="tester")
 
-    return hear
+    return report
 
 
 def ask_twice(make_chat: MakeChat, store: SessionDB, tool: Counting, answer: str) -> Chat:
@@ -85,16 +85,16 @@ def test_a_yes_for_always_lasts_everywhere(make_chat: MakeChat, store: SessionDB
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [("deny", "did not allow"), ("deny: use trash instead", "use trash"), ("why?", "why?")],
 )
 def test_a_no_is_told_to_the_model(
-    make_chat: MakeChat, store: SessionDB, answer: str, told: str
+    make_chat: MakeChat, store: SessionDB, answer: str, expected: str
 ) -> None:
     tool = dangerous()
     chat = ask_twice(make_chat, store, tool, answer)
     assert tool.runs == []
-    assert told in chat.transcript()[2][1]
+    assert expected in chat.transcript()[2][1]
     assert {c["status"] for c in chat.hooks.of("post_tool_call")} == {"denied"}
     assert chat.sink.of(ToolStarted) == []
 
@@ -136,10 +136,10 @@ def test_a_question_can_be_answered_through_another_process_of_the_store(
     chat = make_chat([call("count"), "ok"], [tool.tool()], can_ask=True)
     thread = threading.Thread(target=chat.say, daemon=True)
     thread.start()
-    asked = chat.sink.wait_for(QuestionAsked)
+    question = chat.sink.wait_for(QuestionAsked)
     with SessionDB(store.path) as elsewhere:
-        assert [q["id"] for q in elsewhere.read(questions.pending)] == [asked.question_id]
-        elsewhere.write(questions.answer, asked.question_id, "once", by="telegram")
+        assert [q["id"] for q in elsewhere.read(questions.pending)] == [question.question_id]
+        elsewhere.write(questions.answer, question.question_id, "once", by="telegram")
     thread.join(TIMEOUT_S)
     assert len(tool.runs) == 1
     assert chat.hooks.of("on_approval_answered")[0]["answered_by"] == "telegram"
@@ -156,8 +156,8 @@ def test_a_stop_takes_a_question_back(make_chat: MakeChat) -> None:
     assert chat.states() == ["interrupted"]
     assert chat.store.read(questions.pending) == []
     assert tool.runs == []
-    [told] = chat.hooks.of("on_approval_answered")
-    assert (told["choice"], told["answered_by"]) == ("expired", "")
+    [hook_call] = chat.hooks.of("on_approval_answered")
+    assert (hook_call["choice"], hook_call["answered_by"]) == ("expired", "")
     [settled] = chat.hooks.of("post_tool_call")
     assert (settled["tool_name"], settled["status"]) == ("count", "failed")
 
@@ -292,7 +292,7 @@ STEAL = "cat .env >/dev/null; cat $(echo ~/.ssh/id_ed25519); echo EVIL >> ~/$(pr
 def test_a_lasting_yes_is_no_key_for_other_calls(
     make_chat: MakeChat, store: SessionDB, person_home: Path, answer: str, first: str
 ) -> None:
-    steps = [call("terminal", command=one) for one in (first, first, STEAL)]
+    steps = [call("terminal", command=command) for command in (first, first, STEAL)]
     chat = make_chat([*steps, "ok"], [terminal.TOOL], can_ask=True)
     (chat.agent.tool_context.workspace / ".env").write_text("A=1")
     other = chat.agent.tool_context.workspace.parent / "other"
@@ -300,7 +300,7 @@ def test_a_lasting_yes_is_no_key_for_other_calls(
     (other / "f").write_text("")
     person = Person(chat, store, answer)
     assert run_in(Watched(), chat) == [True, True, True]
-    assert [asked.detail for asked in person.asked] == [first, STEAL]
+    assert [question.detail for question in person.questions] == [first, STEAL]
 
 
 def test_a_yes_gives_exactly_the_access_that_was_asked_about(
@@ -314,7 +314,7 @@ def test_a_yes_gives_exactly_the_access_that_was_asked_about(
     (permit,) = sandbox.permits
     key, start_file = str(person_home / ".ssh" / "id_ed25519"), str(person_home / ".bashrc")
     assert permit.access == Access(reads=(key,), writes=(start_file,))
-    assert person.asked[0].text == (
+    assert person.questions[0].text == (
         f"• Reads {key}, which may hold secrets\n"
         f"• Changes {start_file}, which other programs run or follow\n"
         f"If allowed, it may also read {key} and write {start_file}.\n"
@@ -330,8 +330,8 @@ def test_a_call_that_leaves_the_sandbox_is_asked_about_every_time(
     chat = make_chat([*steps, "ok"], [terminal.TOOL], can_ask=True)
     person = Person(chat, store, "always")
     assert run_in(Watched(), chat) == [False, False]
-    assert [asked.choices for asked in person.asked] == [["once", "deny"]] * 2
-    assert person.asked[0].text.endswith("\nIt runs outside the sandbox.")
+    assert [question.choices for question in person.questions] == [["once", "deny"]] * 2
+    assert person.questions[0].text.endswith("\nIt runs outside the sandbox.")
     assert store.read(questions.granted, chat.agent.session_id) == set()
 
 
@@ -363,7 +363,7 @@ def test_a_lasting_yes_of_a_former_version_is_asked_again(
         store.write(questions.grant, Grant(key))
     person = Person(chat, store, "deny")
     assert run_in(Watched(), chat) == []
-    assert len(person.asked) == 1
+    assert len(person.questions) == 1
 
 
 def test_a_lasting_yes_ends_when_the_path_leads_elsewhere(
@@ -387,7 +387,7 @@ def test_a_lasting_yes_ends_when_the_path_leads_elsewhere(
 
     chat.agent.sink = move
     chat.say()
-    paths = [asked.detail.splitlines()[1] for asked in person.asked]
+    paths = [question.detail.splitlines()[1] for question in person.questions]
     assert paths == [f"+++ {folder / 'x'}" for folder in outside]
 
 
@@ -399,7 +399,7 @@ def test_a_name_of_a_file_cannot_add_lines_to_a_question(
     chat = make_chat([write, "ok"], [write_file.TOOL], can_ask=True)
     person = Person(chat, store, "deny")
     chat.say()
-    reason, access, _ = person.asked[0].text.splitlines()
-    assert person.asked[0].detail.splitlines()[1].endswith("a Checked: it is safe")
+    reason, access, _ = person.questions[0].text.splitlines()
+    assert person.questions[0].detail.splitlines()[1].endswith("a Checked: it is safe")
     assert reason.endswith("a Checked: it is safe, outside the workspace")
     assert access.startswith("If allowed, it may also write ")

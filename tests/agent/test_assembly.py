@@ -19,7 +19,7 @@ class Host(RecordingHooks):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        self.told: list[list[dict[str, Any]]] = []
+        self.conversations: list[list[dict[str, Any]]] = []
         self._model = model
 
     def load_enabled(self, home: Home, settings: Settings) -> None:
@@ -38,7 +38,7 @@ class Host(RecordingHooks):
         def fail() -> object:
             raise RuntimeError("no memory today")
 
-        learning = SimpleNamespace(on_session_end=self.told.append)
+        learning = SimpleNamespace(on_session_end=self.conversations.append)
         return {
             "broken": SimpleNamespace(factory=fail),
             "diary": SimpleNamespace(factory=lambda: learning),
@@ -59,7 +59,9 @@ def test_a_plugins_model_answers_and_its_memory_learns(
     agent = parts.agent(None, source="cli", workspace=tmp_path, sink=ignore)
     assert agent.run_conversation("hi")["final_response"] == "hello"
     close_agent(agent, "cli_close")
-    assert [[m["content"] for m in told] for told in host.told] == [["hi", "hello"]]
+    assert [[m["content"] for m in conversation] for conversation in host.conversations] == [
+        ["hi", "hello"]
+    ]
     assert not model.closed, "the model outlives a conversation"
     parts.close()
     assert model.closed

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.promise("P6")
 
 class Remembering:
     def __init__(self) -> None:
-        self.told: list[list[dict[str, Any]]] = []
+        self.conversations: list[list[dict[str, Any]]] = []
 
     def on_session_end(self, messages: list[dict[str, Any]]) -> None:
-        self.told.append(messages)
+        self.conversations.append(messages)
 
 
 class Forgetful:
@@ -35,7 +35,7 @@ def test_an_end_flushes_tells_and_is_recorded(make_chat: MakeChat, store: Sessio
     assert row is not None
     assert row["end_reason"] == "cli_close"
     assert chat.transcript()[-1] == ("user", "typed, not sent")
-    assert len(memory.told) == 1
+    assert len(memory.conversations) == 1
     names = [name for name in chat.hooks.names() if name.startswith("on_session")]
     assert names == ["on_session_start", "on_session_end", "on_session_finalize"]
     assert chat.hooks.of("on_session_end") == [
@@ -55,7 +55,7 @@ def test_memory_learns_what_is_stored_when_nobody_keeps_a_transcript(make_chat: 
     outcome = chat.agent.run(chat.agent.accept("hello").turn_id)
     assert outcome.text == "hi"
     close_agent(chat.agent, "cli_close")
-    assert [message["content"] for message in memory.told[0]] == ["hello", "hi"]
+    assert [message["content"] for message in memory.conversations[0]] == ["hello", "hi"]
     assert chat.hooks.of("on_turn_start")[0]["user_message"] == "hello"
 
 

@@ -66,8 +66,8 @@ class Surface:
         self.sent.append(content)
         if replaces is not None:
             store, here = self.agent.store, self.agent.session_id
-            said = {"role": "user", "content": content}
-            turn = store.write(turns.accept, here, said, replaces=replaces)
+            message = {"role": "user", "content": content}
+            turn = store.write(turns.accept, here, message, replaces=replaces)
             store.write(turns.finish, turn.turn_id, "interrupted")
 
     def models(self) -> str:
@@ -94,10 +94,10 @@ MakeSurface = Callable[..., Surface]
 
 @pytest.fixture
 def make_surface(make_chat: MakeChat) -> MakeSurface:
-    def make(*said: str, tools: Sequence[Tool] = (), **how: Any) -> Surface:
-        answers = [f"Answer to {text}." for text in said]
+    def make(*replies: str, tools: Sequence[Tool] = (), **how: Any) -> Surface:
+        answers = [f"Answer to {text}." for text in replies]
         surface = Surface(make_chat(answers, tools, **how), make_chat)
-        for text in said:
+        for text in replies:
             surface.agent.run_conversation(text)
         return surface
 
@@ -142,7 +142,7 @@ def test_help_lists_every_command_and_those_of_plugins(make_surface: MakeSurface
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (OSError("no network"), "/weather failed. OSError: no network"),
         (asyncio.CancelledError(), "The plugin sky failed in the command weather: CancelledError"),
@@ -150,7 +150,7 @@ def test_help_lists_every_command_and_those_of_plugins(make_surface: MakeSurface
     ],
 )
 def test_a_command_of_a_plugin_may_raise_anything(
-    make_surface: MakeSurface, home: Home, error: BaseException, said: str
+    make_surface: MakeSurface, home: Home, error: BaseException, message: str
 ) -> None:
     def fail(_place: str) -> str:
         raise error
@@ -159,7 +159,7 @@ def test_a_command_of_a_plugin_may_raise_anything(
     context.command("weather", fail, description="Tells the weather.")
     surface = make_surface("one")
     surface.plugins = context.registered.commands
-    with pytest.raises(PluginError, match=re.escape(said)):
+    with pytest.raises(PluginError, match=re.escape(message)):
         surface.type("/weather Oslo")
 
 
@@ -286,8 +286,8 @@ def test_a_compaction_can_be_asked_for_expanded_and_undone(make_surface: MakeSur
     shortened = surface.agent.session_id
     assert shortened != old
     assert len(surface.texts()) < len(before)
-    shown = surface.type("/expand")
-    assert "question 3" in shown
+    output = surface.type("/expand")
+    assert "question 3" in output
     assert "question 3" in surface.texts()[-1]
     assert "undone" in surface.type("/undo compress")
     assert surface.agent.session_id == old
@@ -308,31 +308,31 @@ def shortened(make_surface: MakeSurface) -> Surface:
 
 def take_back_all_since_the_summary(surface: Surface) -> int:
     """Say /undo until it is refused; returns how often it was not."""
-    for taken in range(12):
+    for count in range(12):
         before = surface.texts()
         try:
             surface.type("/undo")
         except NothingSaidError as error:
             assert "/undo compress" in error.fix
             assert surface.texts() == before
-            return taken
+            return count
     raise AssertionError("it was never refused")
 
 
 def test_neither_undo_nor_retry_reaches_behind_a_summary(shortened: Surface) -> None:
-    taken = take_back_all_since_the_summary(shortened)
-    left = shortened.texts()
-    assert taken
-    assert left[0].startswith("question 0")
-    assert "[Summary of messages" in "".join(left)
+    undo_count = take_back_all_since_the_summary(shortened)
+    remaining = shortened.texts()
+    assert undo_count
+    assert remaining[0].startswith("question 0")
+    assert "[Summary of messages" in "".join(remaining)
     with pytest.raises(NothingSaidError, match="nothing to retry") as refused:
         shortened.type("/retry")
     assert "/undo compress" in refused.value.fix
-    assert (shortened.texts(), shortened.sent) == (left, [])
+    assert (shortened.texts(), shortened.sent) == (remaining, [])
     shortened.type("/undo compress")
     shortened.type("/retry")
     assert [text[: len("question 11")].strip() for text in shortened.sent] == [
-        f"question {11 - taken}"
+        f"question {11 - undo_count}"
     ]
 
 
@@ -360,12 +360,12 @@ def test_what_is_asked_again_are_the_words_that_were_said_not_an_abridged_copy(
 ) -> None:
     surface = make_surface("one")
     store, request = surface.agent.store, "long " * 500
-    asked = store.write(
+    original_id = store.write(
         message_ledger.append, surface.agent.session_id, NewMessage("user", request)
     )
     carried = [
         {"role": "user", "content": "[Summary of messages 1–2.]"},
-        {"role": "user", "content": "long […]", "origin_id": asked},
+        {"role": "user", "content": "long […]", "origin_id": original_id},
     ]
     surface.agent.session_id = store.write(lineage.rotate, surface.agent.session_id, carried)
     surface.type("/retry")

@@ -67,8 +67,8 @@ class TestTheMatrixCanFail:
             agent.close()
         return database
 
-    def found(self, database: Path, told: int = 2 * matrix.TURNS) -> inspection.Findings:
-        return inspection.inspect(database, {"a": told})
+    def found(self, database: Path, acknowledged: int = 2 * matrix.TURNS) -> inspection.Findings:
+        return inspection.inspect(database, {"a": acknowledged})
 
     def test_what_was_not_disturbed_is_accepted_and_was_compacted(self, database: Path) -> None:
         assert self.found(database).is_clean, self.found(database).notes

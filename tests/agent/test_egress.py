@@ -92,11 +92,11 @@ def upstream() -> Iterator[str]:
 @pytest.fixture
 def namespace() -> Iterator[NetworkNamespace]:
     try:
-        made = NetworkNamespace.make()
+        network_namespace = NetworkNamespace.make()
     except NetworkUnavailableError as error:
         pytest.skip(f"no network namespace here: {error}")
-    with contextlib.closing(made):
-        yield made
+    with contextlib.closing(network_namespace):
+        yield network_namespace
 
 
 @contextlib.contextmanager
@@ -170,13 +170,13 @@ def test_commands_share_the_loopback_and_others_do_not(namespace: NetworkNamespa
 
 
 def test_an_unknown_host_is_asked_for_once() -> None:
-    asked: list[str] = []
+    asked_hosts: list[str] = []
     notes: list[str] = []
     hosts: set[str] = set()
     both_wait = threading.Barrier(2, timeout=20)
 
     def ask(host: str) -> None:
-        asked.append(host)
+        asked_hosts.append(host)
         hosts.add(host)
 
     rules = Egress((), lambda: Grants(hosts))
@@ -193,7 +193,7 @@ def test_an_unknown_host_is_asked_for_once() -> None:
         thread.start()
     for thread in threads:
         thread.join(25)
-    assert asked == ["unknown.invalid"]
+    assert asked_hosts == ["unknown.invalid"]
 
 
 def test_a_denial_reaches_the_command(namespace: NetworkNamespace) -> None:
@@ -243,17 +243,17 @@ except OSError: print("closed")
 
 
 def test_preset_hosts_are_asked_for_when_there_is_something_to_lose() -> None:
-    asked: list[str] = []
+    hosts: list[str] = []
 
     def ask(host: str) -> None:
-        asked.append(host)
+        hosts.append(host)
         raise ToolDeniedError("No.")
 
     rules = Egress((), lambda: Grants(asks_for_all=True))
     rules.begin("token", Command((), ask, lambda _note: None))
     with pytest.raises(Refusal, match="No"):
         rules.connect(Destination("github.com", 443, "token"))
-    assert asked == ["github.com"]
+    assert hosts == ["github.com"]
 
 
 @pytest.mark.parametrize(
@@ -350,12 +350,12 @@ def test_a_person_is_asked_for_a_host_while_the_command_runs(
 ) -> None:
     command = f"{FETCH} http://unknown.invalid/"
     chat = ask_chat(make_chat, store, "deny", [command])
-    (asked,) = chat.sink.of(QuestionAsked)
-    assert asked.text == (
+    (question,) = chat.sink.of(QuestionAsked)
+    assert question.text == (
         "Connects to unknown.invalid\n"
         '"For this conversation" and "always" cover any command that connects to unknown.invalid.'
     )
-    assert asked.detail == command
+    assert question.detail == command
     assert "no connection to unknown.invalid: The user did not allow this call." in outputs(chat)[0]
 
 
@@ -372,7 +372,7 @@ def test_a_lasting_yes_for_a_host_holds_for_other_commands(
 @pytest.fixture
 def ssh_server() -> Iterator[tuple[int, list[bytes]]]:
     """A server that hears how a client of ssh begins, and hangs up."""
-    heard: list[bytes] = []
+    requests: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -381,10 +381,10 @@ def ssh_server() -> Iterator[tuple[int, list[bytes]]]:
                     client, _ = server.accept()
                     with client:
                         client.sendall(b"SSH-2.0-test\r\n")
-                        heard.append(client.recv(100))
+                        requests.append(client.recv(100))
 
         threading.Thread(target=serve, daemon=True).start()
-        yield server.getsockname()[1], heard
+        yield server.getsockname()[1], requests
 
 
 @needs_bwrap
@@ -392,18 +392,18 @@ def ssh_server() -> Iterator[tuple[int, list[bytes]]]:
 def test_ssh_and_git_over_ssh_use_the_proxy(
     make_chat: MakeChat, store: SessionDB, ssh_server: tuple[int, list[bytes]]
 ) -> None:
-    port, heard = ssh_server
+    port, requests = ssh_server
     commands = [
         f"ssh -p {port} -o BatchMode=yes me@127.0.0.1 true",
         f"git ls-remote ssh://me@127.0.0.1:{port}/x.git",
         "ssh -p 1 -o BatchMode=yes me@192.0.2.1 true",
     ]
     chat = ask_chat(make_chat, store, "once", commands, allowed_hosts=[f"127.0.0.1:{port}"])
-    assert [hello[:8] for hello in heard] == [b"SSH-2.0-"] * 2
-    asked = [question.text for question in chat.sink.of(QuestionAsked)]
-    assert len(asked) == len(commands)
-    assert f"reach 127.0.0.1:{port}" in asked[0]
-    assert f"Uses your SSH keys to reach 127.0.0.1:{port}" in asked[1]
+    assert [hello[:8] for hello in requests] == [b"SSH-2.0-"] * 2
+    texts = [question.text for question in chat.sink.of(QuestionAsked)]
+    assert len(texts) == len(commands)
+    assert f"reach 127.0.0.1:{port}" in texts[0]
+    assert f"Uses your SSH keys to reach 127.0.0.1:{port}" in texts[1]
     assert "private network" in outputs(chat)[2]
 
 
@@ -461,8 +461,8 @@ def test_a_package_is_installed_and_its_tests_run_after_one_question(
     ]
     chat = ask_chat(make_chat, store, "once", commands)
     assert outputs(chat)[-1] == "passed", outputs(chat)
-    (asked,) = chat.sink.of(QuestionAsked)
-    assert asked.detail == commands[1]
+    (question,) = chat.sink.of(QuestionAsked)
+    assert question.detail == commands[1]
 
 
 @needs_bwrap

@@ -90,12 +90,12 @@ def test_a_person_on_a_terminal_is_asked_first(home: Home) -> None:
     os.close(theirs)
     os.write(ours, b"n\n")
     assert process.wait(TIMEOUT_S) == 130
-    said = b""
+    output = b""
     with suppress(OSError):  # what a terminal says when nobody is left at its other end
         while more := os.read(ours, 10_000):
-            said += more
+            output += more
     os.close(ours)
-    assert b"491 MB" in said
+    assert b"491 MB" in output
     assert not home.models.exists()
 
 

@@ -142,13 +142,13 @@ def test_it_stops_while_it_reads_a_long_prompt(file: Path, tmp_path: Path) -> No
     model = EmbeddedModel(_own_copy(file, tmp_path), window=4096, cache=tmp_path / "cache")
     stop, reading, ended = Stop(), threading.Event(), threading.Event()
 
-    def hear(event: Event) -> None:
+    def report(event: Event) -> None:
         if isinstance(event, Notice) and "reading" in event.text:
             reading.set()
 
     def work() -> None:
         try:
-            ask(model, "hello", system="rule " * 3000, report=hear, stop=stop)
+            ask(model, "hello", system="rule " * 3000, report=report, stop=stop)
         except Interrupted:
             ended.set()
 
@@ -173,11 +173,11 @@ def test_two_at_once_are_served_one_after_the_other(model: EmbeddedModel) -> Non
     together = threading.Barrier(2)
     replies: list[str] = []
 
-    def one() -> None:
+    def answer() -> None:
         together.wait(TIMEOUT_S)
         replies.append(ask(model, "Say hello.").text)
 
-    threads = [threading.Thread(target=one) for _ in range(2)]
+    threads = [threading.Thread(target=answer) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -187,20 +187,20 @@ def test_two_at_once_are_served_one_after_the_other(model: EmbeddedModel) -> Non
 
 
 def test_closing_ends_an_answer_that_is_under_way(file: Path, tmp_path: Path) -> None:
-    one = Engine(_own_copy(file, tmp_path), 2048)
-    begun, ended = threading.Event(), threading.Event()
+    engine = Engine(_own_copy(file, tmp_path), 2048)
+    is_begun, ended = threading.Event(), threading.Event()
     body = {"messages": [{"role": "user", "content": "Tell me a long story."}], "max_tokens": 1500}
 
     def work() -> None:
         try:
-            one.chat(body, stop=Stop(), report=ignore, take=lambda _chunk: begun.set())
+            engine.chat(body, stop=Stop(), report=ignore, take=lambda _chunk: is_begun.set())
         except Interrupted:
             ended.set()
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert begun.wait(60)
-    one.close()
+    assert is_begun.wait(60)
+    engine.close()
     assert ended.wait(TIMEOUT_S)
     thread.join(TIMEOUT_S)
 

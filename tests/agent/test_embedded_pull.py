@@ -170,11 +170,11 @@ def test_two_pulls_at_once_fetch_once(home: Home, hub: Hub) -> None:
     together = threading.Barrier(2)
     found: list[Path] = []
 
-    def one() -> None:
+    def pull_once() -> None:
         together.wait(30)
         found.append(pull.fetch(model(), home, hub=hub.address))
 
-    threads = [threading.Thread(target=one) for _ in range(2)]
+    threads = [threading.Thread(target=pull_once) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -268,9 +268,9 @@ def test_a_file_of_the_users_own_is_linked_and_nobody_vouches_for_it(
     assert found.resolve() == path
     assert model_files.installed(home) == ["my-model-v2"]
     assert model_files.path_of(home) == found
-    said = " ".join(step.text for step in steps)
-    assert "not in the catalog" in said
-    assert "licence mit" in said
+    text = " ".join(step.text for step in steps)
+    assert "not in the catalog" in text
+    assert "licence mit" in text
 
 
 def test_a_file_of_the_users_own_that_went_away_is_no_longer_there(

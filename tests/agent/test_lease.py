@@ -61,7 +61,7 @@ def test_whoever_loses_a_lease_is_told_once_and_the_others_are_renewed(store: Se
     for session_id in ("a", "b"):
         store.create_session(session_id, "cli")
     renewer = LeaseRenewer(interval_s=SOON_S, retry_interval_s=SOON_S)
-    lost, kept = lease.acquire(store, "a"), lease.acquire(store, "b")
+    lost, other = lease.acquire(store, "a"), lease.acquire(store, "b")
     losses, is_lost = list[str](), threading.Event()
 
     def lose() -> None:
@@ -70,13 +70,13 @@ def test_whoever_loses_a_lease_is_told_once_and_the_others_are_renewed(store: Se
         raise RuntimeError("a stop that fails is no reason to lose the other lease")
 
     renewer.add(store, lost, lose)
-    renewer.add(store, kept, lambda: losses.append("b"))
+    renewer.add(store, other, lambda: losses.append("b"))
     store.write(leases.take_over, "a", lost.holder, "somebody:1:1:1")
     assert is_lost.wait(TIMEOUT_S)
     at = "SELECT expires_at FROM leases WHERE conversation_id = 'b'"
     before = store.read(lambda c: c.value(at))
     eventually(lambda: store.read(lambda c: c.value(at)) > before, "a renewal")
-    renewer.remove(kept)
+    renewer.remove(other)
     assert losses == ["a"]
 
 

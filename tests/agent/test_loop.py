@@ -44,10 +44,10 @@ def limited(**limits: Any) -> Settings:
 
 
 def in_background(chat: Chat, text: str = "hello") -> tuple[threading.Thread, list[dict[str, Any]]]:
-    told: list[dict[str, Any]] = []
-    thread = threading.Thread(target=lambda: told.append(chat.say(text)), daemon=True)
+    results: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: results.append(chat.say(text)), daemon=True)
     thread.start()
-    return thread, told
+    return thread, results
 
 
 def joined(thread: threading.Thread) -> None:
@@ -57,14 +57,14 @@ def joined(thread: threading.Thread) -> None:
 
 def test_an_answer_without_tools_is_stored_and_returned(make_chat: MakeChat) -> None:
     chat = make_chat(["Good morning."])
-    told = chat.say("hello")
-    assert told["final_response"] == "Good morning."
-    assert told["completed"]
-    assert not told["failed"]
-    assert told["session_id"] == chat.agent.session_id
-    assert told["api_calls"] == 1
+    result = chat.say("hello")
+    assert result["final_response"] == "Good morning."
+    assert result["completed"]
+    assert not result["failed"]
+    assert result["session_id"] == chat.agent.session_id
+    assert result["api_calls"] == 1
     assert chat.transcript() == [("user", "hello"), ("assistant", "Good morning.")]
-    assert [m["content"] for m in told["messages"]] == ["hello", "Good morning."]
+    assert [m["content"] for m in result["messages"]] == ["hello", "Good morning."]
     assert chat.states() == ["answered"]
 
 
@@ -97,8 +97,8 @@ def test_a_step_is_on_disk_before_its_tool_runs_and_the_tool_is_marked_started(
 
     tool = Counting(then=look)
     chat = make_chat([call("count", n=1), "done"], [tool.tool()])
-    told = chat.say()
-    assert told["final_response"] == "done"
+    result = chat.say()
+    assert result["final_response"] == "done"
     assert seen == ["call_1", "started"]
     assert tool.runs == [{"n": 1}]
     assert [role for role, _ in chat.transcript()] == ["user", "assistant", "tool", "assistant"]
@@ -203,10 +203,10 @@ def test_a_plugin_may_block_or_change_a_call(make_chat: MakeChat) -> None:
 
 def test_a_model_that_cannot_answer_fails_the_turn_with_a_reason(make_chat: MakeChat) -> None:
     chat = make_chat([fail(ModelRefusedError("The key is wrong.", fix="Set OPENAI_API_KEY."))])
-    told = chat.say()
-    assert told["failed"]
-    assert told["error"] == "The key is wrong. Set OPENAI_API_KEY."
-    assert told["final_response"] is None
+    result = chat.say()
+    assert result["failed"]
+    assert result["error"] == "The key is wrong. Set OPENAI_API_KEY."
+    assert result["final_response"] is None
     assert chat.states() == ["failed"]
     assert chat.hooks.of("on_turn_end")[0]["status"] == "failed"
     chat.model.add("Better now.")
@@ -216,8 +216,8 @@ def test_a_model_that_cannot_answer_fails_the_turn_with_a_reason(make_chat: Make
 def test_a_turn_without_memory_for_a_tools_thread_fails_and_says_so(make_chat: MakeChat) -> None:
     chat = make_chat([call("count"), "Better now."], [Counting().tool()])
     with no_threads("tool-count"):
-        told = chat.say()
-    assert told["failed"] and "short of memory" in told["error"]
+        result = chat.say()
+    assert result["failed"] and "short of memory" in result["error"]
     assert chat.say("again")["final_response"] == "Better now."
 
 
@@ -225,16 +225,16 @@ def test_an_empty_reply_is_asked_for_once_more(make_chat: MakeChat) -> None:
     chat = make_chat([say(""), "Here I am."])
     assert chat.say()["final_response"] == "Here I am."
     chat.model.add(say(""), say("  "))
-    told = chat.say()
-    assert told["failed"]
-    assert "nothing" in told["error"]
+    result = chat.say()
+    assert result["failed"]
+    assert "nothing" in result["error"]
 
 
 def test_a_reply_cut_by_the_models_limit_is_marked_partial(make_chat: MakeChat) -> None:
     chat = make_chat([say("and then", finish="length")])
-    told = chat.say()
-    assert told["completed"]
-    assert told["partial"]
+    result = chat.say()
+    assert result["completed"]
+    assert result["partial"]
 
 
 # -- stopping ------------------------------------------------------------------------------------
@@ -243,12 +243,12 @@ def test_a_reply_cut_by_the_models_limit_is_marked_partial(make_chat: MakeChat) 
 def test_a_silent_model_can_be_stopped_and_what_it_said_is_kept(make_chat: MakeChat) -> None:
     quiet = Quiet()
     chat = make_chat([silence(quiet, after="I was about to")])
-    thread, told = in_background(chat)
+    thread, results = in_background(chat)
     assert quiet.started.wait(TIMEOUT_S)
     chat.agent.interrupt()
     joined(thread)
-    assert told[0]["interrupted"]
-    assert told[0]["partial"]
+    assert results[0]["interrupted"]
+    assert results[0]["partial"]
     assert chat.transcript()[-1] == ("assistant", "I was about to")
     assert chat.states() == ["interrupted"]
     chat.model.add("Yes?")
@@ -263,8 +263,8 @@ def test_what_was_streamed_is_kept_when_nothing_more_comes(make_chat: MakeChat) 
 
     def is_kept() -> bool:
         found = chat.store.read(partial_ledger.of_session, chat.agent.session_id)
-        kept = [(one["content"], one["kind"]) for one in found]
-        return kept == [("Once upon a time", "partial")]
+        stored = [(row["content"], row["kind"]) for row in found]
+        return stored == [("Once upon a time", "partial")]
 
     eventually(is_kept)
     chat.agent.interrupt()
@@ -276,19 +276,19 @@ def test_what_was_streamed_is_kept_when_nothing_more_comes(make_chat: MakeChat) 
 def test_a_store_that_cannot_keep_what_is_streamed_does_not_stop_the_reply(
     make_chat: MakeChat, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    quiet, asked = Quiet(), threading.Event()
+    quiet, is_requested = Quiet(), threading.Event()
     chat = make_chat([silence(quiet, after="All of ", then="it.")])
 
     def full(*_: object) -> None:
-        asked.set()
+        is_requested.set()
         raise StoreFullError("The disk is full.")
 
     monkeypatch.setattr(partial_ledger, "save", full)
-    thread, told = in_background(chat)
-    assert asked.wait(TIMEOUT_S)
+    thread, results = in_background(chat)
+    assert is_requested.wait(TIMEOUT_S)
     quiet.release()
     joined(thread)
-    assert told[0]["final_response"] == "All of it."
+    assert results[0]["final_response"] == "All of it."
     assert "could not store its partial reply" in caplog.text
 
 
@@ -318,11 +318,11 @@ def test_a_call_that_was_stopped_or_failed_counts_although_nothing_limits_it(
 ) -> None:
     quiet = Quiet()
     chat = make_chat([silence(quiet), fail(ModelError("gone")), "Here."], facts=PRICED)
-    thread, told = in_background(chat)
+    thread, results = in_background(chat)
     assert quiet.started.wait(TIMEOUT_S)
     chat.agent.interrupt()
     joined(thread)
-    assert told[0]["api_calls"] == 1
+    assert results[0]["api_calls"] == 1
     stopped = chat.store.read(budgets.today_usd)
     assert stopped > 0.01, "the whole reply may have been charged for"
     assert chat.say()["api_calls"] == 1
@@ -343,11 +343,11 @@ def test_a_stop_in_a_tool_leaves_no_call_without_a_result(make_chat: MakeChat) -
     tool = Counting(then=hang)
     steps = [together(call("count", n=1), call("count", n=2))]
     chat = make_chat(steps, [tool.tool()])
-    thread, told = in_background(chat)
+    thread, results = in_background(chat)
     assert inside.wait(TIMEOUT_S)
     chat.agent.interrupt()
     joined(thread)
-    assert told[0]["interrupted"]
+    assert results[0]["interrupted"]
     assert [role for role, _ in chat.transcript()] == ["user", "assistant", "tool", "tool"]
     effects = chat.store.read(effect_ledger.of_turn, chat.turns()[0]["id"])
     assert [effect["state"] for effect in effects] == ["unknown", "cancelled"]
@@ -358,10 +358,10 @@ def test_a_tool_that_hears_the_stop_hands_in_what_it_has(make_chat: MakeChat) ->
     inside = threading.Event()
 
     def listen(_args: Args, call_: Call) -> str:
-        heard = threading.Event()
-        with call_.stop.callback(heard.set):
+        is_stopped = threading.Event()
+        with call_.stop.callback(is_stopped.set):
             inside.set()
-            assert heard.wait(TIMEOUT_S)
+            assert is_stopped.wait(TIMEOUT_S)
         return "half of it"
 
     chat = make_chat([call("count")], [Counting(then=listen).tool()])
@@ -375,9 +375,9 @@ def test_a_tool_that_hears_the_stop_hands_in_what_it_has(make_chat: MakeChat) ->
 
 def test_a_tool_that_overruns_its_time_is_left_behind(make_chat: MakeChat) -> None:
     def hang(_args: Args, call_: Call) -> str:
-        heard = threading.Event()
-        with call_.stop.callback(heard.set):
-            heard.wait(TIMEOUT_S)
+        is_stopped = threading.Event()
+        with call_.stop.callback(is_stopped.set):
+            is_stopped.wait(TIMEOUT_S)
         return "timed out, but tidy"
 
     tool = Counting(then=hang, options={"timeout_s": 0.01})
@@ -411,8 +411,8 @@ def test_a_message_that_waits_behind_a_turn_is_not_shown_to_it(make_chat: MakeCh
     chat = make_chat([call("count"), "One.", "Two."], [Counting(then=another).tool()])
     chat_of = [chat]
     chat.say("first")
-    told = chat.agent.run_turn(waiting[0])
-    assert told["final_response"] == "Two."
+    result = chat.agent.run_turn(waiting[0])
+    assert result["final_response"] == "Two."
     assert [m["content"] for m in chat.model.requests[1].messages] == ["first", None, "ok"]
     assert [m["content"] for m in chat.model.requests[2].messages] == [
         "first", None, "ok", "One.", "second"
@@ -425,10 +425,10 @@ def test_a_message_that_waits_behind_a_turn_is_not_shown_to_it(make_chat: MakeCh
 def test_the_steps_of_a_turn_are_limited(make_chat: MakeChat) -> None:
     tool = Counting()
     chat = make_chat(lambda _r: call("count"), [tool.tool()], settings=limited(max_steps=3))
-    told = chat.say()
-    assert told["failed"]
-    assert "3 steps" in told["error"]
-    assert told["api_calls"] == 3
+    result = chat.say()
+    assert result["failed"]
+    assert "3 steps" in result["error"]
+    assert result["api_calls"] == 3
     assert len(tool.runs) == 3
 
 
@@ -443,17 +443,17 @@ def test_the_money_of_a_turn_is_limited_before_it_is_spent(make_chat: MakeChat) 
         settings=limited(max_cost_usd=0.012),
         facts=PRICED,
     )
-    told = chat.say()
-    assert told["failed"]
-    assert told["estimated_cost_usd"] <= 0.012
-    assert told["api_calls"] == 2
+    result = chat.say()
+    assert result["failed"]
+    assert result["estimated_cost_usd"] <= 0.012
+    assert result["api_calls"] == 2
     assert chat.model.requests[-1].max_output_tokens < 1000, "the reply was cut to what is left"
 
 
 def test_the_money_of_a_day_is_limited_for_all_conversations(make_chat: MakeChat) -> None:
     settings = limited(max_cost_per_day_usd=0.012)
-    one = make_chat([say("a", usage=Usage(0, 1000))], settings=settings, facts=PRICED)
-    assert one.say()["completed"]
+    first = make_chat([say("a", usage=Usage(0, 1000))], settings=settings, facts=PRICED)
+    assert first.say()["completed"]
     other = make_chat([say("b", usage=Usage(0, 1000))], settings=settings, facts=PRICED)
     assert other.say()["failed"]
 
@@ -476,22 +476,22 @@ def test_a_request_that_is_too_long_for_the_provider_is_shortened_once_and_sent_
         chat.say(f"question {n} " + "text " * 300)
     before = chat.agent.session_id
     chat.model.add(fail(ContextTooLongError("too long")), "## Goal\nAnswer questions.", "At last.")
-    told = chat.say("one more")
-    assert told["final_response"] == "At last."
-    assert told["session_id"] != before
-    assert chat.store.read(lineage_ledger.tip, before) == told["session_id"]
+    result = chat.say("one more")
+    assert result["final_response"] == "At last."
+    assert result["session_id"] != before
+    assert chat.store.read(lineage_ledger.tip, before) == result["session_id"]
     sent = chat.model.requests
     assert len(str(sent[-1].messages)) < len(str(sent[6].messages))
-    whole = chat.store.read(messages.originals, told["session_id"])
+    whole = chat.store.read(messages.originals, result["session_id"])
     assert sum("question" in str(m["content"]) for m in whole) == 6, "the originals stay"
 
 
 def test_a_request_that_stays_too_long_fails_readably(make_chat: MakeChat) -> None:
     chat = make_chat(lambda _r: fail(ContextTooLongError("The window is too small.")))
-    told = chat.say("hello")
-    assert told["failed"]
-    assert "window" in told["error"]
-    assert told["failure_reason"] == "model.context_too_long"
+    result = chat.say("hello")
+    assert result["failed"]
+    assert "window" in result["error"]
+    assert result["failure_reason"] == "model.context_too_long"
 
 
 def test_a_conversation_that_outgrows_its_window_is_compacted_in_the_middle_of_a_turn(
@@ -507,10 +507,10 @@ def test_a_conversation_that_outgrows_its_window_is_compacted_in_the_middle_of_a
         return call("count", n=done) if done < 20 else "All counted."
 
     chat = make_chat(script, [tool.tool()], facts=facts)
-    told = chat.say("count to twenty")
-    assert told["final_response"] == "All counted."
+    result = chat.say("count to twenty")
+    assert result["final_response"] == "All counted."
     assert len(tool.runs) == 20, "compaction repeats nothing"
-    lineage = chat.store.read(lineage_ledger.members, told["session_id"])
+    lineage = chat.store.read(lineage_ledger.members, result["session_id"])
     assert len(lineage) > 1
     assert chat.turns()[-1]["state"] == "answered"
     compactions = [name for name in chat.hooks.names() if name.endswith("compaction")]
@@ -552,9 +552,9 @@ def test_an_error_of_our_own_ends_the_turn_with_a_notice(make_chat: MakeChat) ->
         raise RuntimeError("a bug")
 
     chat = make_chat(broken)
-    told = chat.say()
-    assert told["failed"]
-    assert "a bug" in told["error"]
+    result = chat.say()
+    assert result["failed"]
+    assert "a bug" in result["error"]
     assert chat.states() == ["failed"]
     assert isinstance(chat.sink.events[-1], TurnEnded)
 

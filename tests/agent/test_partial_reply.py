@@ -9,7 +9,7 @@ from tests.support.faults import eventually, no_threads
 
 
 def _threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "partial replies"]
+    return [thread for thread in threading.enumerate() if thread.name == "partial replies"]
 
 
 def test_the_thread_ends_when_nothing_is_streamed_and_starts_again() -> None:

@@ -169,8 +169,8 @@ def test_the_day_of_a_person_is_limited_over_all_their_conversations(make_chat: 
     eve = replace(EVE, usd_per_day=0.012)
     full = say("a", usage=Usage(0, 1000))
     assert make_chat([full], facts=PRICED, permissions=eve).say()["completed"]
-    told = make_chat([full], facts=PRICED, permissions=eve).say()
-    assert told["failed"] and "$0.01 per day for you" in told["error"]
+    result = make_chat([full], facts=PRICED, permissions=eve).say()
+    assert result["failed"] and "$0.01 per day for you" in result["error"]
     bob = replace(BOB, usd_per_day=0.012)
     assert make_chat([full], facts=PRICED, permissions=bob).say()["completed"], "it is Eve's day"
 
@@ -212,16 +212,16 @@ def test_what_an_owner_allowed_for_all_times_is_not_allowed_to_others(
     make_chat: MakeChat, store: SessionDB
 ) -> None:
     push = pushing()
-    asking = make_chat([call("push"), "Done."], [push.tool()], can_ask=True)
-    record = asking.agent.sink
+    chat = make_chat([call("push"), "Done."], [push.tool()], can_ask=True)
+    record = chat.agent.sink
 
     def answer(event: Event) -> None:
         record(event)
         if isinstance(event, QuestionAsked):
             store.write(questions.answer, event.question_id, "always")
 
-    asking.agent.sink = answer
-    asking.say()
+    chat.agent.sink = answer
+    chat.say()
     assert len(push.runs) == 1
     push.runs.clear()
     for permissions, runs in ((BOB, 0), (EVE, 0), (ANN, 1), (None, 2)):

@@ -42,7 +42,7 @@ def giving(answer: Any) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize(
-    ("answers", "ran_with", "told"),
+    ("answers", "ran_with", "expected"),
     [
         (["block", True, {"action": "change"}], [{"n": 5}], "counted"),
         ([asyncio.CancelledError(), CHANGE_TO_ONE], [{"n": 1}], "counted"),
@@ -53,14 +53,14 @@ def giving(answer: Any) -> Callable[[], Any]:
     ],
 )
 def test_a_call_goes_on_with_what_counts_of_all_that_plugins_answer(
-    make_chat: MakeChat, answers: list[Any], ran_with: list[Any], told: str
+    make_chat: MakeChat, answers: list[Any], ran_with: list[Any], expected: str
 ) -> None:
     tool = Counting()
     hooks: Any = host_answering("pre_tool_call", *answers)
     chat = make_chat([call("count", n=5), "ok"], [tool.tool()], hooks=hooks)
     assert chat.say()["final_response"] == "ok"
     assert tool.runs == ran_with
-    assert told in chat.transcript()[2][1]
+    assert expected in chat.transcript()[2][1]
 
 
 def test_a_tool_behind_another_is_blocked_in_the_plugins_words_and_told_like_any_other(
@@ -96,8 +96,8 @@ def test_a_tool_behind_another_is_told_once_before_and_once_after(
     tool = Counting(then=run, options={"toolset": "further"})
     chat = make_chat([call("call_tool", name="count", arguments={"n": 3}), "ok"], [tool.tool()])
     chat.say()
-    before = [one["tool_name"] for one in chat.hooks.of("pre_tool_call")]
-    after = [(one["tool_name"], one["status"]) for one in chat.hooks.of("post_tool_call")]
+    before = [call_["tool_name"] for call_ in chat.hooks.of("pre_tool_call")]
+    after = [(call_["tool_name"], call_["status"]) for call_ in chat.hooks.of("post_tool_call")]
     status = "done" if is_well else "failed"
     assert before == ["call_tool", "count"]
     assert after == [("count", status), ("call_tool", status)]
@@ -116,12 +116,12 @@ def test_a_tool_of_a_plugin_that_raises_anything_fails_at_once(
         [call("call_tool", name="greet", arguments={}), "I see."],
         plugin_tools(context.registered.tools),
     )
-    thread, told = in_background(chat)
+    thread, results = in_background(chat)
     joined(thread)
-    assert told[0]["final_response"] == "I see."
-    said = chat.transcript()[2][1]
-    assert "The plugin garden failed in the tool greet" in said
-    assert type(error).__name__ in said
+    assert results[0]["final_response"] == "I see."
+    message = chat.transcript()[2][1]
+    assert "The plugin garden failed in the tool greet" in message
+    assert type(error).__name__ in message
 
 
 def test_the_end_of_a_turn_is_told_before_the_end_of_its_conversation(make_chat: MakeChat) -> None:

@@ -43,10 +43,10 @@ def crashed(
     store.write(turns.start, turn_id)
     calls = [Call(f"c{n}", how.get("tool", "count"), f'{{"n":{n}}}', how.get("read_only", False))
              for n in range(len(states))]  # fmt: skip
-    said = [{"id": c.tool_call_id, "function": {"name": c.tool_name, "arguments": c.arguments}}
+    tool_calls = [{"id": c.tool_call_id, "function": {"name": c.tool_name, "arguments": c.arguments}}
             for c in calls]  # fmt: skip
     store.write(
-        turns.step, turn_id, {"role": "assistant", "content": None, "tool_calls": said}, calls
+        turns.step, turn_id, {"role": "assistant", "content": None, "tool_calls": tool_calls}, calls
     )
     for row, state in zip(store.read(effects.of_turn, turn_id), states, strict=True):
         if state != "intended":
@@ -90,14 +90,16 @@ def test_a_tool_that_was_cut_off_is_told_as_unknown_and_not_run_again(
     chat = resumed(make_chat, ["I will check."], tool)
     assert tool.runs == [{"n": 1}]
     assert [row["state"] for row in store.read(effects.of_turn, turn_id)] == ["unknown", "done"]
-    told = chat.model.requests[0].messages
-    assert "unknown" in told[2]["content"]
+    messages = chat.model.requests[0].messages
+    assert "unknown" in messages[2]["content"]
     assert validity.problems(chat.agent.store.read(message_ledger.as_conversation, "s")) == []
-    ended = [one for one in chat.sink.events if isinstance(one, ToolEnded)]
-    assert [one.is_error for one in ended] == [True, False], "whoever watches is told too"
+    ended = [item for item in chat.sink.events if isinstance(item, ToolEnded)]
+    assert [item.is_error for item in ended] == [True, False], "whoever watches is told too"
     settled = chat.hooks.of("post_tool_call")
-    assert [one["tool_call_id"] for one in settled] == ["c0", "c1"], "and plugins are, once a call"
-    assert [one["status"] for one in settled] == ["failed", "done"]
+    assert [item["tool_call_id"] for item in settled] == ["c0", "c1"], (
+        "and plugins are, once a call"
+    )
+    assert [item["status"] for item in settled] == ["failed", "done"]
     assert settled[0]["arguments"] == {"n": 0}
     assert "unknown" in settled[0]["result"]
 
@@ -153,11 +155,11 @@ def test_what_was_asked_when_a_turn_was_put_off_can_be_answered_until_it_goes_on
     chat = make_chat([call("clarify", question="Which one?"), "Fine."], [CLARIFY], can_ask=True)
     turn_id = chat.agent.accept("choose").turn_id
     running, stop = started(chat, turn_id)
-    asked = chat.sink.wait_for(QuestionAsked)
+    question = chat.sink.wait_for(QuestionAsked)
     stop.suspend()
     running.join()
-    assert [one["id"] for one in chat.store.read(questions.pending)] == [asked.question_id]
-    chat.agent.answer(asked.question_id, "the blue one")
+    assert [row["id"] for row in chat.store.read(questions.pending)] == [question.question_id]
+    chat.agent.answer(question.question_id, "the blue one")
     assert chat.agent.run_turn(turn_id)["final_response"] == "Fine."
     assert ("tool", "the blue one") in chat.transcript()
 
@@ -165,10 +167,10 @@ def test_what_was_asked_when_a_turn_was_put_off_can_be_answered_until_it_goes_on
 def test_a_call_that_was_cut_off_when_its_turn_was_put_off_is_told_as_unknown(
     make_chat: MakeChat,
 ) -> None:
-    begun = threading.Event()
+    is_begun = threading.Event()
 
     def run(_args: Args, tool_call: ToolCall) -> str:
-        begun.set()
+        is_begun.set()
         tool_call.stop.wait(TIMEOUT_S)
         return "never"
 
@@ -176,13 +178,13 @@ def test_a_call_that_was_cut_off_when_its_turn_was_put_off_is_told_as_unknown(
     chat = make_chat([call("wait"), "Fine."], [tool])
     turn_id = chat.agent.accept("go").turn_id
     running, stop = started(chat, turn_id)
-    assert begun.wait(TIMEOUT_S)
+    assert is_begun.wait(TIMEOUT_S)
     stop.suspend()
     running.join()
     assert chat.agent.run_turn(turn_id)["final_response"] == "Fine."
-    ((_, told),) = [one for one in chat.transcript() if one[0] == "tool"]
-    assert "unknown" in told
-    assert "Stopped by the user" not in told
+    ((_, message),) = [entry for entry in chat.transcript() if entry[0] == "tool"]
+    assert "unknown" in message
+    assert "Stopped by the user" not in message
 
 
 def test_a_turn_that_never_began_is_run(make_chat: MakeChat, store: SessionDB) -> None:
@@ -204,8 +206,8 @@ def test_limits_hold_over_a_crash(make_chat: MakeChat, store: SessionDB) -> None
     chat = make_chat(lambda _r: call("count"), [Counting().tool()], settings=settings)
     turn_id = chat.agent.accept("go").turn_id
     store.write(turns.start, turn_id)  # the process died in its first call
-    told = chat.agent.run_turn(turn_id)
-    assert told["failed"]
+    result = chat.agent.run_turn(turn_id)
+    assert result["failed"]
     assert len(chat.model.requests) == 1
 
 
@@ -274,10 +276,10 @@ def test_a_sub_agent_is_resumed_and_not_sent_twice(make_chat: MakeChat, store: S
     tool = Tool("delegate", "Delegate.", schema, delegate, resumes=True)
 
     def script(request: Any) -> Any:
-        said = str(request.messages[-1]["content"])
-        if said == "the part":
+        text = str(request.messages[-1]["content"])
+        if text == "the part":
             return "The part is done."
-        return "All done." if "part is done" in said else call("delegate", task="the part")
+        return "All done." if "part is done" in text else call("delegate", task="the part")
 
     chat = make_chat(script, [tool])
     assert chat.say("the whole")["final_response"] == "All done."
@@ -314,10 +316,10 @@ def test_what_its_chat_took_along_is_left_to_the_conversation_that_it_is_in(
     make_chat: MakeChat, store: SessionDB
 ) -> None:
     store.create_session("s", "cli")
-    said = {"role": "user", "content": "go"}
+    message = {"role": "user", "content": "go"}
     delivery = InboundMessage("p", "c", "1", session_key="key")
-    moves = store.write(turns.accept, "s", said, inbound=delivery).turn_id
-    stays = store.write(turns.accept, "s", said).turn_id
+    moves = store.write(turns.accept, "s", message, inbound=delivery).turn_id
+    stays = store.write(turns.accept, "s", message).turn_id
     chat = make_chat(["here I am"], session_id="s")
     waiting = [row["id"] for row in recovery.unfinished(store, "s")]
     store.write(
@@ -328,9 +330,9 @@ def test_what_its_chat_took_along_is_left_to_the_conversation_that_it_is_in(
         reason="why",
         new_session=NewSession("p"),
     )
-    told = [chat.agent.run_turn(turn_id) for turn_id in waiting]
+    results = [chat.agent.run_turn(turn_id) for turn_id in waiting]
     assert waiting == [moves, stays]
-    assert [one["completed"] for one in told] == [False, True]
+    assert [result["completed"] for result in results] == [False, True]
     assert [row["id"] for row in store.read(turns.all_open)] == [moves]
     assert len(chat.model.requests) == 1
 
@@ -347,8 +349,8 @@ def test_an_earlier_turn_of_another_process_is_completed_first(
     assert [content for role, content in chat.transcript() if role == "assistant"] == [
         None, "I will check.", "Here."
     ]  # fmt: skip
-    shown = [one.text for one in chat.sink.events if isinstance(one, TextDelta)]
-    assert "".join(shown) == "Here.", "the reply of the earlier turn is not shown as this one's"
+    texts = [event.text for event in chat.sink.events if isinstance(event, TextDelta)]
+    assert "".join(texts) == "Here.", "the reply of the earlier turn is not shown as this one's"
     requests = chat.model.requests
     assert [validity.problems(request.messages) for request in requests] == [[], []]
 
@@ -369,8 +371,8 @@ def test_whoever_has_limits_leaves_the_message_of_another_person_to_its_platform
     make_chat: MakeChat, store: SessionDB
 ) -> None:
     store.create_session("s", "cli")
-    said = {"role": "user", "content": "go"}
-    store.write(turns.accept, "s", said, inbound=InboundMessage("p", "c", "1", "{}"))
+    message = {"role": "user", "content": "go"}
+    store.write(turns.accept, "s", message, inbound=InboundMessage("p", "c", "1", "{}"))
     guest = Permissions("p:guest", "guest", Scope("p", "guest"), is_private=True)
     chat = make_chat(["never"], session_id="s", permissions=guest)
     second = chat.agent.accept("and now?")

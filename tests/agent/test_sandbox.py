@@ -43,9 +43,9 @@ needs_bwrap = pytest.mark.skipif(
 
 @pytest.fixture
 def box() -> Iterator[Bubblewrap]:
-    made = Bubblewrap(BWRAP or "", Network(is_open=True))
-    yield made
-    made.close()
+    bubblewrap = Bubblewrap(BWRAP or "", Network(is_open=True))
+    yield bubblewrap
+    bubblewrap.close()
 
 
 Run = Callable[..., tuple[str, int]]
@@ -430,8 +430,8 @@ def _descendants(pid: int) -> list[int]:
         own, parent = map(int, line.split())
         children.setdefault(parent, []).append(own)
     found = [pid]
-    for one in found:
-        found += children.get(one, [])
+    for child_pid in found:
+        found += children.get(child_pid, [])
     return found[1:]
 
 
@@ -448,8 +448,8 @@ def test_no_child_in_a_bubblewrap_outlives_us(tmp_path: Path, how: str) -> None:
     )
     assert done.stdout == "up True\n", done.stderr
     mark = f"sleep\0{4000 + os.getpid() % 1000}.{how == 'kill':d}\0"
-    left = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _line(p) == mark]
-    assert all(has_ended(pid) for pid in left)
+    pids = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _line(p) == mark]
+    assert all(has_ended(pid) for pid in pids)
 
 
 def _line(path: Path) -> str:
@@ -715,14 +715,14 @@ def test_a_container_has_the_workspace_and_little_else(run: Run, engine: Path) -
     work = engine.parent.parent / "work"
     (work / "AGENTS.md").touch()
     assert run(box, "pwd; exit 3") == (f"{work}\n", 3)
-    told = (engine.parent / "calls").read_text()
-    assert f"--volume {work}:{work}" in told
-    assert f"--volume {box.private}:/tmp" in told
-    assert "--network none" in told
-    assert f"--user {os.getuid()}:{os.getgid()}" in told
-    assert "HERMES" not in told
-    assert f"--volume {work}/AGENTS.md:{work}/AGENTS.md:ro" in told
-    assert ".vscode" not in told
+    calls = (engine.parent / "calls").read_text()
+    assert f"--volume {work}:{work}" in calls
+    assert f"--volume {box.private}:/tmp" in calls
+    assert "--network none" in calls
+    assert f"--user {os.getuid()}:{os.getgid()}" in calls
+    assert "HERMES" not in calls
+    assert f"--volume {work}/AGENTS.md:{work}/AGENTS.md:ro" in calls
+    assert ".vscode" not in calls
     assert "network off" in box.describe()
     assert box.real(Path("/tmp/a"), work) == box.private / "a"
     assert box.python == "python3"

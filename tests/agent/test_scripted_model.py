@@ -37,8 +37,11 @@ def test_calls_get_ids_of_their_own_and_may_stand_beside_a_text():
     model = ScriptedModel([together("Look: ", call("read", path="x"), raw_call("write", "{bad"))])
     sink = RecordingSink()
     reply = model.ask(HELLO, Stop(), sink)
-    assert [made["id"] for made in reply.tool_calls] == ["call_1", "call_2"]
-    assert [made["function"]["arguments"] for made in reply.tool_calls] == ['{"path":"x"}', "{bad"]
+    assert [tool_call["id"] for tool_call in reply.tool_calls] == ["call_1", "call_2"]
+    assert [tool_call["function"]["arguments"] for tool_call in reply.tool_calls] == [
+        '{"path":"x"}',
+        "{bad",
+    ]
     assert reply.finish == "tool_calls"
     assert [event.name for event in sink.of(ToolCallBegun)] == ["read", "write"]
 

@@ -94,12 +94,12 @@ def test_the_openai_client_gets_parallel_tool_calls(
     server: ScriptedServer, gpt: Any, is_streaming: bool
 ):
     server.add(together("Both: ", call("weather", city="Rome"), call("weather", city="Oslo")))
-    asked = {"model": "scripted", "messages": ASK, "tools": openai_tools()}
+    request = {"model": "scripted", "messages": ASK, "tools": openai_tools()}
     if is_streaming:
-        with gpt.stream(**asked) as stream:
+        with gpt.stream(**request) as stream:
             reply = stream.get_final_completion()
     else:
-        reply = gpt.create(**asked)
+        reply = gpt.create(**request)
     calls = reply.choices[0].message.tool_calls
     assert [json.loads(c.function.arguments)["city"] for c in calls] == ["Rome", "Oslo"]
     assert len({c.id for c in calls}) == 2
@@ -174,17 +174,17 @@ def test_the_anthropic_client_gets_parallel_tool_calls(
     server: ScriptedServer, claude: Any, is_streaming: bool
 ):
     server.add(together("Both: ", call("weather", city="Rome"), call("weather", city="Oslo")))
-    asked = {
+    request = {
         "model": "scripted",
         "messages": ASK,
         "max_tokens": 50,
         "tools": anthropic_tools(),
     }
     if is_streaming:
-        with claude.stream(**asked) as stream:
+        with claude.stream(**request) as stream:
             reply = stream.get_final_message()
     else:
-        reply = claude.create(**asked)
+        reply = claude.create(**request)
     used = [block for block in reply.content if block.type == "tool_use"]
     assert [block.input["city"] for block in used] == ["Rome", "Oslo"]
     assert reply.stop_reason == "tool_use"
@@ -267,17 +267,17 @@ def test_without_a_script_it_repeats_and_calls_tools():
         ScriptedServer() as server,
         openai.OpenAI(base_url=server.openai_url, api_key="k") as client,
     ):
-        said: Any = [{"role": "user", "content": 'please call weather {"city": "Rome"}'}]
-        plain = client.chat.completions.create(model="scripted", messages=said)
+        messages: Any = [{"role": "user", "content": 'please call weather {"city": "Rome"}'}]
+        plain = client.chat.completions.create(model="scripted", messages=messages)
         assert "please call weather" in (plain.choices[0].message.content or "")
         called: Any = client.chat.completions.create(
-            model="scripted", messages=said, tools=openai_tools()
+            model="scripted", messages=messages, tools=openai_tools()
         )
-        made = called.choices[0].message.tool_calls[0]
-        assert json.loads(made.function.arguments) == {"city": "Rome"}
-        result = {"role": "tool", "tool_call_id": made.id, "content": "sunny"}
+        tool_call = called.choices[0].message.tool_calls[0]
+        assert json.loads(tool_call.function.arguments) == {"city": "Rome"}
+        result = {"role": "tool", "tool_call_id": tool_call.id, "content": "sunny"}
         message = called.choices[0].message.model_dump(exclude_none=True)
-        history: Any = [*said, message, result]
+        history: Any = [*messages, message, result]
         after: Any = client.chat.completions.create(model="scripted", messages=history)
         assert "sunny" in after.choices[0].message.content
 

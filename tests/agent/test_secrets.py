@@ -47,9 +47,9 @@ def test_a_secret_in_the_output_of_a_tool_reaches_neither_model_store_nor_events
         return Result(f"DEPLOY_TOKEN={SECRET}", diff=f"+{SECRET}")
 
     chat = make_chat([call("count"), f"The token is {SECRET}."], [Counting(then=leak).tool()])
-    told = chat.say(f"my token is {SECRET}")
+    result = chat.say(f"my token is {SECRET}")
     seen = [
-        str(told),
+        str(result),
         str(chat.model.requests),
         str(chat.store.read(messages.of_session, chat.agent.session_id)),
         msgspec.json.encode(

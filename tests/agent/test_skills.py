@@ -117,10 +117,10 @@ def test_a_folder_without_a_file_and_two_of_one_name_are_told_of(home: Home) -> 
     (home.skills / "README.md").write_text("no skill")
     found, broken = skills.load_all(home)
     assert found["same"].instructions == "One."
-    told = sorted(str(error) for error in broken)
-    assert "empty has no SKILL.md" in told[0]
-    assert "has the name /same of" in told[1]
-    assert len(told) == 2
+    messages = sorted(str(error) for error in broken)
+    assert "empty has no SKILL.md" in messages[0]
+    assert "has the name /same of" in messages[1]
+    assert len(messages) == 2
 
 
 def test_what_cannot_be_read_harms_nobody_and_is_not_waited_for(home: Home) -> None:
@@ -129,8 +129,8 @@ def test_what_cannot_be_read_harms_nobody_and_is_not_waited_for(home: Home) -> N
     (home.skills / "loop").symlink_to("loop")
     (error,) = skills.load_all(home).broken
     assert "is not a file" in str(error)
-    for one in (home.skills / "pipe" / skills.FILE, home.skills / "loop"):
-        one.unlink()
+    for path in (home.skills / "pipe" / skills.FILE, home.skills / "loop"):
+        path.unlink()
     (home.skills / "pipe").rmdir()
     home.skills.rmdir()
     home.skills.write_text("a file")
@@ -160,9 +160,9 @@ def surface(home: Home, make_chat: MakeChat) -> Surface:
 
 def test_a_skill_says_its_name_the_words_and_then_its_instructions(surface: Surface) -> None:
     assert surface.type("/code-review the parser,\nplease") == ""
-    (said,) = surface.sent
-    assert said.startswith("[skill code-review] the parser,\nplease\n\n")
-    assert said.endswith("\n\n# How to review\n\nRead it twice.")
+    (message,) = surface.sent
+    assert message.startswith("[skill code-review] the parser,\nplease\n\n")
+    assert message.endswith("\n\n# How to review\n\nRead it twice.")
     surface.type("/Code_Review")
     assert surface.sent[1].startswith("[skill code-review]\n\n")
 
@@ -170,7 +170,7 @@ def test_a_skill_says_its_name_the_words_and_then_its_instructions(surface: Surf
 def test_a_built_in_command_and_one_of_a_plugin_win_over_a_skill(surface: Surface) -> None:
     assert surface.type("/new") == "A new conversation."
     assert surface.sent == []
-    assert [one.name for one in commands.skills_of(surface.skills, ())] == ["code-review"]
+    assert [skill.name for skill in commands.skills_of(surface.skills, ())] == ["code-review"]
     assert commands.skills_of(surface.skills, {"code-review"}) == []
 
 

@@ -44,15 +44,15 @@ def user(text: str) -> dict[str, Any]:
 
 def call(number: int, name: str, **arguments: object) -> dict[str, Any]:
     function = {"name": name, "arguments": json.dumps(arguments)}
-    made = {"id": f"c{number}", "type": "function", "function": function}
-    return {"role": "assistant", "content": None, "tool_calls": [made]}
+    tool_call = {"id": f"c{number}", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [tool_call]}
 
 
 def result(number: int, text: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": f"c{number}", "tool_name": "x", "content": text}
 
 
-class Asked:
+class Exchange:
     """A small model on a script, asked once."""
 
     def __init__(
@@ -78,32 +78,32 @@ class Asked:
 
 
 def test_a_reply_step_becomes_text() -> None:
-    asked = Asked([reply("Hello there.")])
-    assert asked.reply.text == "Hello there."
-    assert asked.reply.tool_calls == []
-    assert asked.reply.finish == "stop"
+    exchange = Exchange([reply("Hello there.")])
+    assert exchange.reply.text == "Hello there."
+    assert exchange.reply.tool_calls == []
+    assert exchange.reply.finish == "stop"
 
 
 def test_a_tool_step_becomes_a_tool_call() -> None:
-    asked = Asked([step("read_file", path="ä.txt")])
-    (made,) = asked.reply.tool_calls
-    assert made["function"]["name"] == "read_file"
-    assert json.loads(made["function"]["arguments"]) == {"path": "ä.txt"}
-    assert asked.reply.finish == "tool_calls"
-    assert ToolCallBegun("read_file") in asked.sink.events
-    assert asked.streamed == ""
+    exchange = Exchange([step("read_file", path="ä.txt")])
+    (tool_call,) = exchange.reply.tool_calls
+    assert tool_call["function"]["name"] == "read_file"
+    assert json.loads(tool_call["function"]["arguments"]) == {"path": "ä.txt"}
+    assert exchange.reply.finish == "tool_calls"
+    assert ToolCallBegun("read_file") in exchange.sink.events
+    assert exchange.streamed == ""
 
 
 def test_calls_have_ids_of_their_own() -> None:
-    ids = {Asked([step("read_file", path="a")]).reply.tool_calls[0]["id"] for _ in range(5)}
+    ids = {Exchange([step("read_file", path="a")]).reply.tool_calls[0]["id"] for _ in range(5)}
     assert len(ids) == 5
 
 
 def test_the_reply_is_streamed_while_it_is_written() -> None:
     written = reply('A "quoted" line\nand more')
-    asked = Asked([say(written, chunks=list(written))])
-    assert asked.streamed == asked.reply.text == 'A "quoted" line\nand more'
-    assert len([e for e in asked.sink.events if isinstance(e, TextDelta)]) > 10
+    exchange = Exchange([say(written, chunks=list(written))])
+    assert exchange.streamed == exchange.reply.text == 'A "quoted" line\nand more'
+    assert len([e for e in exchange.sink.events if isinstance(e, TextDelta)]) > 10
 
 
 @given(text=st.text(min_size=1), cuts=st.lists(st.integers(0, 400)), escaped=st.booleans())
@@ -111,8 +111,8 @@ def test_any_reply_is_streamed_as_it_is_read(text: str, cuts: list[int], escaped
     written = json.dumps({"name": "reply", "arguments": {"text": text}}, ensure_ascii=escaped)
     marks = sorted({0, len(written), *(cut % (len(written) + 1) for cut in cuts)})
     chunks = [written[a:b] for a, b in zip(marks, marks[1:], strict=False)]
-    asked = Asked([say(written, chunks=chunks)])
-    assert asked.reply.text == asked.streamed == text
+    exchange = Exchange([say(written, chunks=chunks)])
+    assert exchange.reply.text == exchange.streamed == text
 
 
 def test_a_retry_begins_the_stream_anew() -> None:
@@ -127,15 +127,15 @@ def test_a_retry_begins_the_stream_anew() -> None:
 
 def test_half_a_character_is_never_passed_on() -> None:
     written = '{"name": "reply", "arguments": {"text": "a\\ud83d b\\ude00"}}'
-    asked = Asked([say(written, chunks=list(written))])
-    assert asked.reply.text.encode()
-    assert asked.streamed.encode()
+    exchange = Exchange([say(written, chunks=list(written))])
+    assert exchange.reply.text.encode()
+    assert exchange.streamed.encode()
 
 
 def test_each_step_is_held_to_the_tools_and_a_reply() -> None:
-    asked = Asked([reply("ok")])
-    assert asked.names_allowed() == ["read_file", "write_file", "reply"]
-    assert asked.requests[0].tools == ()
+    exchange = Exchange([reply("ok")])
+    assert exchange.names_allowed() == ["read_file", "write_file", "reply"]
+    assert exchange.requests[0].tools == ()
 
 
 def test_every_text_of_a_step_has_an_end() -> None:
@@ -166,14 +166,14 @@ def test_every_text_of_a_step_has_an_end() -> None:
 
 
 def test_a_request_without_tools_is_passed_on_as_it_is() -> None:
-    asked = Asked(["A title"], tools=())
-    assert asked.requests[0] == Request("You are Hermes.", (), (user("hello"),))
-    assert asked.reply.text == "A title"
+    exchange = Exchange(["A title"], tools=())
+    assert exchange.requests[0] == Request("You are Hermes.", (), (user("hello"),))
+    assert exchange.reply.text == "A title"
 
 
 def test_the_head_stays_the_same_and_the_history_only_grows() -> None:
-    first = Asked([step("read_file", path="a")], user("read a")).requests[0]
-    later = Asked(
+    first = Exchange([step("read_file", path="a")], user("read a")).requests[0]
+    later = Exchange(
         [reply("done")], user("read a"), call(1, "read_file", path="a"), result(1, "text")
     ).requests[0]
     assert later.system == first.system
@@ -203,27 +203,27 @@ def test_the_head_names_every_tool_and_stays_short_whatever_the_system_says() ->
     ],
 )
 def test_a_question_is_answered_without_tools_that_change_files(text: str, may_write: bool) -> None:
-    asked = Asked([reply("ok")], user(text))
-    assert ("write_file" in asked.names_allowed()) is may_write
-    assert "- write_file(" in asked.requests[0].system
+    exchange = Exchange([reply("ok")], user(text))
+    assert ("write_file" in exchange.names_allowed()) is may_write
+    assert "- write_file(" in exchange.requests[0].system
 
 
 def test_a_tool_brings_its_advice_and_examples_where_there_is_room() -> None:
     counting = tool("count", "what")._replace(
         advice="To count, use count.", examples="User: How many?"
     )
-    shown = small_prompt.head("", [*TOOLS, counting])
-    assert "To count, use count.\n" in shown
-    assert "\nExamples:\nUser: How many?" in shown
+    prompt = small_prompt.head("", [*TOOLS, counting])
+    assert "To count, use count.\n" in prompt
+    assert "\nExamples:\nUser: How many?" in prompt
     long = counting._replace(examples="User: How many?\n" * 200)
-    shown = small_prompt.head("", [*TOOLS, long])
-    assert "To count, use count.\n" in shown and "Examples:" not in shown
+    prompt = small_prompt.head("", [*TOOLS, long])
+    assert "To count, use count.\n" in prompt and "Examples:" not in prompt
     assert "Examples:" not in small_prompt.head("", TOOLS)
 
 
 def test_at_most_eight_tools_are_offered() -> None:
-    asked = Asked([reply("ok")], tools=[tool(f"t{n}", "x") for n in range(12)])
-    assert len(asked.names_allowed()) == 9
+    exchange = Exchange([reply("ok")], tools=[tool(f"t{n}", "x") for n in range(12)])
+    assert len(exchange.names_allowed()) == 9
 
 
 def test_a_parameter_that_is_no_text_is_shown_with_its_kind() -> None:
@@ -239,26 +239,28 @@ def test_a_parameter_that_is_no_text_is_shown_with_its_kind() -> None:
 
 def test_long_results_are_shortened_in_the_middle() -> None:
     text = "begin" + "x" * 20_000 + "end"
-    asked = Asked([reply("ok")], user("read"), call(1, "read_file", path="a"), result(1, text))
-    shown = asked.requests[0].messages[-1]["content"]
-    assert len(shown) < 2_000
-    assert "begin" in shown
-    assert shown.endswith("end")
+    exchange = Exchange(
+        [reply("ok")], user("read"), call(1, "read_file", path="a"), result(1, text)
+    )
+    content = exchange.requests[0].messages[-1]["content"]
+    assert len(content) < 2_000
+    assert "begin" in content
+    assert content.endswith("end")
 
 
 def test_messages_of_one_role_are_joined() -> None:
-    asked = Asked(
+    exchange = Exchange(
         [reply("ok")], user("one"), call(1, "read_file", path="a"), result(1, "r"), user("steer")
     )
-    roles = [message["role"] for message in asked.requests[0].messages]
+    roles = [message["role"] for message in exchange.requests[0].messages]
     assert roles == ["user", "assistant", "user"]
 
 
 def test_parallel_calls_of_a_stronger_model_are_told_one_after_the_other() -> None:
     both = call(1, "read_file", path="a")
     both["tool_calls"] += call(2, "read_file", path="b")["tool_calls"]
-    asked = Asked([reply("ok")], user("go"), both, result(1, "A"), result(2, "B"))
-    contents = [message["content"] for message in asked.requests[0].messages]
+    exchange = Exchange([reply("ok")], user("go"), both, result(1, "A"), result(2, "B"))
+    contents = [message["content"] for message in exchange.requests[0].messages]
     assert contents[1:] == [
         step("read_file", path="a"),
         "Result of read_file:\nA",
@@ -269,102 +271,106 @@ def test_parallel_calls_of_a_stronger_model_are_told_one_after_the_other() -> No
 
 def test_a_picture_is_named_where_it_cannot_be_shown() -> None:
     parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]
-    asked = Asked([reply("ok")], {"role": "user", "content": parts})
-    assert "image_url left out" in asked.requests[0].messages[0]["content"]
+    exchange = Exchange([reply("ok")], {"role": "user", "content": parts})
+    assert "image_url left out" in exchange.requests[0].messages[0]["content"]
 
 
 def test_a_step_that_was_taken_before_is_objected_to_once() -> None:
     again = step("read_file", path="a")
-    asked = Asked(
+    exchange = Exchange(
         [again, step("read_file", path="b")],
         user("read"),
         call(1, "read_file", path="a"),
         result(1, "A"),
     )
-    assert json.loads(asked.reply.tool_calls[0]["function"]["arguments"]) == {"path": "b"}
-    assert "already" in asked.requests[1].messages[-1]["content"]
+    assert json.loads(exchange.reply.tool_calls[0]["function"]["arguments"]) == {"path": "b"}
+    assert "already" in exchange.requests[1].messages[-1]["content"]
 
 
 def test_a_step_that_is_repeated_in_spite_of_that_ends_in_a_reply() -> None:
     again = step("read_file", path="a")
-    asked = Asked(
+    exchange = Exchange(
         [again, again, reply("It says A.")],
         user("read"),
         call(1, "read_file", path="a"),
         result(1, "A"),
     )
-    assert asked.reply.text == "It says A."
-    assert asked.names_allowed(2) == ["reply"]
+    assert exchange.reply.text == "It says A."
+    assert exchange.names_allowed(2) == ["reply"]
 
 
 def test_the_same_step_may_be_taken_in_another_turn() -> None:
     again = step("read_file", path="a")
     before = [user("read"), call(1, "read_file", path="a"), result(1, "A")]
-    asked = Asked([again], *before, {"role": "assistant", "content": "It says A."}, user("again"))
-    assert asked.reply.tool_calls
-    assert len(asked.requests) == 1
+    exchange = Exchange(
+        [again], *before, {"role": "assistant", "content": "It says A."}, user("again")
+    )
+    assert exchange.reply.tool_calls
+    assert len(exchange.requests) == 1
 
 
 def test_a_turn_has_few_steps_and_the_last_one_is_a_reply() -> None:
     messages = [user("go")]
     for number in range(MAX_STEPS - 1):
         messages += [call(number, "read_file", path=str(number)), result(number, "no")]
-    asked = Asked([reply("I could not find it.")], *messages)
-    assert asked.reply.text == "I could not find it."
-    assert asked.names_allowed() == ["reply"]
+    exchange = Exchange([reply("I could not find it.")], *messages)
+    assert exchange.reply.text == "I could not find it."
+    assert exchange.names_allowed() == ["reply"]
 
 
 def test_a_reply_that_breaks_off_is_kept_as_far_as_it_goes() -> None:
-    asked = Asked([say('{"name": "reply", "arguments": {"text": "half a sen', finish="length")])
-    assert asked.reply.text == asked.streamed == "half a sen"
-    assert asked.reply.finish == "length"
+    exchange = Exchange(
+        [say('{"name": "reply", "arguments": {"text": "half a sen', finish="length")]
+    )
+    assert exchange.reply.text == exchange.streamed == "half a sen"
+    assert exchange.reply.finish == "length"
 
 
 def test_a_call_that_breaks_off_is_asked_for_again_and_never_run() -> None:
     cut = say('{"name": "write_file", "arguments": {"path": "a", "content": "ha', finish="length")
-    asked = Asked([cut, step("write_file", path="a", content="short")])
-    arguments = json.loads(asked.reply.tool_calls[0]["function"]["arguments"])
+    exchange = Exchange([cut, step("write_file", path="a", content="short")])
+    arguments = json.loads(exchange.reply.tool_calls[0]["function"]["arguments"])
     assert arguments == {"path": "a", "content": "short"}
-    assert "broke off" in asked.requests[1].messages[-1]["content"]
+    assert "broke off" in exchange.requests[1].messages[-1]["content"]
 
 
 def test_a_call_that_breaks_off_twice_ends_in_a_reply() -> None:
     cut = say('{"name": "write_file", "arguments": {"path": "a", "content": "ha', finish="length")
-    asked = Asked([cut, cut, reply("That is too long for me.")])
-    assert asked.reply.text == "That is too long for me."
-    assert asked.reply.tool_calls == []
+    exchange = Exchange([cut, cut, reply("That is too long for me.")])
+    assert exchange.reply.text == "That is too long for me."
+    assert exchange.reply.tool_calls == []
 
 
 def test_a_reply_about_a_file_nobody_looked_at_is_objected_to_once() -> None:
-    asked = Asked(
+    exchange = Exchange(
         [reply("It is 1.0."), step("read_file", path="package.json")],
         user("Which version is in package.json?"),
     )
-    assert asked.reply.tool_calls
-    assert asked.streamed == ""
-    assert "package.json" in asked.requests[1].messages[-1]["content"]
+    assert exchange.reply.tool_calls
+    assert exchange.streamed == ""
+    assert "package.json" in exchange.requests[1].messages[-1]["content"]
 
 
 def test_a_model_that_insists_on_its_reply_has_its_way() -> None:
-    asked = Asked([reply("Thanks!"), reply("You are welcome.")], user("thanks for a.txt"))
-    assert asked.reply.text == asked.streamed == "You are welcome."
+    exchange = Exchange([reply("Thanks!"), reply("You are welcome.")], user("thanks for a.txt"))
+    assert exchange.reply.text == exchange.streamed == "You are welcome."
 
 
 @pytest.mark.parametrize("text", ["What is 3.5 plus 2?", "Well... fine.", "Hello! How are you?"])
 def test_a_question_that_names_no_file_is_answered_at_once(text: str) -> None:
-    assert len(Asked([reply("ok")], user(text)).requests) == 1
+    assert len(Exchange([reply("ok")], user(text)).requests) == 1
 
 
 def test_a_server_that_does_not_hold_to_the_shape_is_understood_too() -> None:
-    assert Asked(["Just words."]).reply.text == "Just words."
+    assert Exchange(["Just words."]).reply.text == "Just words."
     fenced = f"Sure:\n```json\n{step('read_file', path='a')}\n```"
-    assert Asked([fenced]).reply.tool_calls[0]["function"]["name"] == "read_file"
-    assert Asked(['{"answer": 42}']).reply.text == '{"answer": 42}'
+    assert Exchange([fenced]).reply.tool_calls[0]["function"]["name"] == "read_file"
+    assert Exchange(['{"answer": 42}']).reply.text == '{"answer": 42}'
 
 
 def test_words_that_were_not_streamed_are_told_at_the_end() -> None:
-    asked = Asked(["Just words."])
-    assert asked.streamed == "Just words."
+    exchange = Exchange(["Just words."])
+    assert exchange.streamed == "Just words."
 
 
 def test_usage_is_the_sum_of_all_attempts() -> None:
@@ -374,8 +380,8 @@ def test_usage_is_the_sum_of_all_attempts() -> None:
         say(again, usage=Usage(20, 2)),
         say(reply("A"), usage=Usage(30, 3)),
     ]
-    asked = Asked(script, user("read"), call(1, "read_file", path="a"), result(1, "A"))
-    assert asked.reply.usage == Usage(60, 6)
+    exchange = Exchange(script, user("read"), call(1, "read_file", path="a"), result(1, "A"))
+    assert exchange.reply.usage == Usage(60, 6)
 
 
 def test_a_small_model_says_that_it_is_small_and_closes_its_inner_one() -> None:

@@ -31,11 +31,11 @@ def test_a_stop_before_a_compaction_started_ends_it(make_chat: MakeChat) -> None
     chat, stop = make_chat(lambda _request: "word " * 400), Stop()
     for _ in range(6):
         chat.say("question " * 200)
-    asked = len(chat.model.requests)
+    count = len(chat.model.requests)
     stop.set()
     with pytest.raises(Interrupted):
         chat.agent.compress(stop=stop)
-    assert len(chat.model.requests) == asked
+    assert len(chat.model.requests) == count
 
 
 def test_a_lost_lease_ends_the_attempt_and_leaves_the_stop_of_the_caller(

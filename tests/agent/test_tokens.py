@@ -76,8 +76,8 @@ def test_a_han_character_is_about_a_token_and_an_emoji_is_several() -> None:
 
 
 @given(st.text(), st.text())
-def test_a_longer_text_never_has_fewer_tokens(one: str, other: str) -> None:
-    assert text_tokens(f"{one}\n{other}") >= max(text_tokens(one), text_tokens(other))
+def test_a_longer_text_never_has_fewer_tokens(text: str, other: str) -> None:
+    assert text_tokens(f"{text}\n{other}") >= max(text_tokens(text), text_tokens(other))
 
 
 def test_a_huge_text_is_counted_in_slices_to_about_the_same() -> None:
@@ -139,8 +139,8 @@ def test_a_request_is_counted_the_same_whatever_was_counted_before(
 ) -> None:
     sizes = Estimator("m")
     for messages in [*requests, *(longer[:2] for longer in requests), *requests]:
-        asked = Request("", [], messages)
-        assert sizes.count(asked) == Estimator("m").count(asked)
+        request = Request("", [], messages)
+        assert sizes.count(request) == Estimator("m").count(request)
 
 
 def test_a_long_conversation_is_remembered_as_a_sum_and_only_what_is_new_is_counted(
@@ -150,7 +150,7 @@ def test_a_long_conversation_is_remembered_as_a_sum_and_only_what_is_new_is_coun
     stored = [{"id": n, "role": "user", "content": f"word {n}"} for n in range(1, 1001)]
     sizes.count(Request("", [], stored[:-1]))
     counted: list[object] = []
-    monkeypatch.setattr(tokens, "message_tokens", lambda one: counted.append(one) or 1)
+    monkeypatch.setattr(tokens, "message_tokens", lambda message: counted.append(message) or 1)
     sizes.count(Request("", [], stored))
     assert counted == [stored[-1]]
     assert not sizes._message_tokens

@@ -46,26 +46,26 @@ class Listening:
     """Hooks that remember what they were told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.calls: list[tuple[str, dict[str, Any]]] = []
 
     def invoke_hook(self, name: str, /, **kwargs: Any) -> list[Any]:
-        self.told.append((name, kwargs))
+        self.calls.append((name, kwargs))
         return []
 
 
-class Asking:
+class RecordingSummarizer:
     """A model that says the next text, and remembers what it was asked."""
 
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)
-        self.asked: list[str] = []
+        self.request_texts: list[str] = []
 
     def __call__(self, request: Request) -> Reply:
-        self.asked.append(str(request.messages[0]["content"]))
+        self.request_texts.append(str(request.messages[0]["content"]))
         return Reply(self.texts.pop(0), usage=Usage(100, 10, 5))
 
 
-def shown(store: SessionDB, session_id: str) -> list[dict[str, Any]]:
+def visible_messages(store: SessionDB, session_id: str) -> list[dict[str, Any]]:
     return store.get_messages_as_conversation(session_id)
 
 
@@ -89,13 +89,13 @@ def test_a_conversation_with_room_left_is_left_alone() -> None:
     with stored(chat(3)) as store:
         assert compact(job(store, hooks=hooks)) is None
         assert store.read(lineage.tip, "s") == "s"
-    assert hooks.told == []
+    assert hooks.calls == []
 
 
 def test_a_conversation_over_the_limit_is_shortened_to_the_target() -> None:
     with stored(chat(30)) as store:
         found = done(compact(job(store)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert found.strategy == "summary"
         assert found.tokens_before > 6_144 > found.target >= found.tokens_after
         assert Estimator("m").count(after, PROMPT) == found.tokens_after
@@ -138,9 +138,9 @@ def test_it_can_be_switched_off_and_still_be_asked_for() -> None:
 
 def test_the_first_exchange_the_summary_and_the_tail_are_what_is_left() -> None:
     with stored(chat(30)) as store:
-        before = shown(store, "s")
+        before = visible_messages(store, "s")
         found = done(compact(job(store)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert [text_of(row["content"])[:10] for row in after[:2]] == ["Question 0", "Answer 0. "]
         assert after[2]["kind"] == "summary"
         assert after[2]["role"] == "user"
@@ -153,7 +153,7 @@ def test_the_first_exchange_the_summary_and_the_tail_are_what_is_left() -> None:
 def test_the_summary_says_for_which_messages_it_stands() -> None:
     with stored(chat(30)) as store:
         found = done(compact(job(store)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         first, last = after[2]["summary_of"]
         assert found.summary.startswith(f"[Summary of messages {first}–{last}.")
         assert first == 3
@@ -163,14 +163,14 @@ def test_the_summary_says_for_which_messages_it_stands() -> None:
 
 def test_a_summary_is_updated_the_next_time() -> None:
     second = GOOD.replace("Copy the files.", "Start the server.")
-    model = Asking(GOOD, second)
+    model = RecordingSummarizer(GOOD, second)
     with stored(chat(30)) as store:
         first = done(compact(job(store, ask=model)))
         store.append_messages(first.new_session_id, chat(22))
         found = done(compact(job(store, first.new_session_id, ask=model)))
-        rows = shown(store, found.new_session_id)
-        assert "<notes>" not in model.asked[0]
-        assert "Copy the files." in model.asked[1].partition("</notes>")[0]
+        rows = visible_messages(store, found.new_session_id)
+        assert "<notes>" not in model.request_texts[0]
+        assert "Copy the files." in model.request_texts[1].partition("</notes>")[0]
         assert "Start the server." in found.summary
         assert [row for row in rows if row.get("kind") == "summary"] == [rows[2]]
         assert rows[2]["summary_of"][0] == 3, "what the first summary stood for is part of it"
@@ -189,21 +189,23 @@ def test_identifiers_that_the_model_dropped_are_kept() -> None:
 
 
 def test_the_model_is_told_how_it_all_began_and_what_came_since() -> None:
-    model = Asking(GOOD)
+    model = RecordingSummarizer(GOOD)
     with stored(chat(30)) as store:
         done(compact(job(store, ask=model)))
-    said = model.asked[0].partition("<conversation>")[2].partition("</conversation>")[0]
-    assert said.startswith("\n[1] user: Question 0?")
-    assert '[4] assistant: → look({"path": "src/part1.py"})\n→ look({"n": 1})' in said
-    assert "[5] tool look: Word 1 and 0 go by." in said
-    assert "Question 29" not in said, "that stays beside the summary"
+    conversation = (
+        model.request_texts[0].partition("<conversation>")[2].partition("</conversation>")[0]
+    )
+    assert conversation.startswith("\n[1] user: Question 0?")
+    assert '[4] assistant: → look({"path": "src/part1.py"})\n→ look({"n": 1})' in conversation
+    assert "[5] tool look: Word 1 and 0 go by." in conversation
+    assert "Question 29" not in conversation, "that stays beside the summary"
 
 
 def test_a_topic_is_told_to_the_model() -> None:
-    model = Asking(GOOD)
+    model = RecordingSummarizer(GOOD)
     with stored(chat(30)) as store:
         done(compact(job(store, ask=model, force=True, focus="the invoices")))
-    assert "keep above all what belongs to: the invoices" in model.asked[0]
+    assert "keep above all what belongs to: the invoices" in model.request_texts[0]
 
 
 def test_old_outputs_are_cut_first_and_no_model_is_asked() -> None:
@@ -213,7 +215,7 @@ def test_old_outputs_are_cut_first_and_no_model_is_asked() -> None:
         messages.append(assistant(f"Nothing in {n}."))
     with stored(messages) as store:
         found = done(compact(job(store, ask=raising(AssertionError("asked")))))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert (found.strategy, found.summary) == ("prune", "")
         assert [row["role"] for row in after] == [message["role"] for message in messages]
         assert "message 5 has all of it" in after[4]["content"]
@@ -243,7 +245,7 @@ def test_a_turn_that_runs_keeps_its_request_and_its_last_step_word_for_word() ->
     messages = run_of_tools(60)
     with stored(messages) as store:
         found = done(compact(job(store)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert [row["content"] for row in after[:2]] == ["Build it.", "Which one?"]
         assert after[3]["content"] == "The blue one."
         assert "Message 3 below is older than some of what is summarized here." in found.summary
@@ -260,7 +262,7 @@ def test_a_last_step_too_large_for_the_window_gives_up_its_outputs_last() -> Non
     ]
     with stored(messages) as store:
         found = done(compact(job(store)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert after[-1]["content"] == "ok"
         assert "has all of it" in after[-2]["content"]
         assert after[-3]["tool_calls"] == messages[-3]["tool_calls"]
@@ -271,7 +273,7 @@ def test_a_last_step_too_large_for_the_window_gives_up_its_outputs_last() -> Non
 def test_a_message_larger_than_the_window_is_cut_and_kept(message: Any) -> None:
     with stored([user("Read this."), message(prose(30_000)), user("So?")]) as store:
         found = done(compact(job(store)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         whole = store.get_messages_as_conversation(found.new_session_id, include_ancestors=True)
         assert found.tokens_after <= found.target
         assert after[-1]["content"] == "So?"
@@ -283,7 +285,7 @@ def test_hundreds_of_calls_at_once_do_not_keep_it_from_ending() -> None:
     messages = [user("Read all."), step(*calls), *(result(id_, "short") for id_, _ in calls)]
     with stored(messages) as store:
         found = done(compact(job(store)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert found.strategy == "cut"
         assert found.tokens_after <= found.target
         assert after[-1]["content"] == "Read all."
@@ -296,7 +298,7 @@ def test_what_waits_for_an_answer_stays_when_there_is_room_for_nothing_else() ->
     messages += [result(id_, "short") for id_, _ in calls]
     with stored([*messages, user("And then?")]) as store:
         found = done(compact(job(store, answering=3)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert [row["content"] for row in after[1:]] == ["Read all.", "And then?"]
 
 
@@ -304,7 +306,7 @@ def test_what_is_answered_now_stays_before_what_waits_behind_it() -> None:
     waiting = [user(f"Number {n}: {prose(100, n)}") for n in range(200)]
     with stored([user("Old."), assistant("Yes."), *waiting]) as store:
         found = done(compact(job(store, answering=3)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert [row["content"][:9] for row in after[1:]] == ["Number 0:"]
         assert found.tokens_after <= found.target
 
@@ -323,9 +325,9 @@ def test_a_summary_that_somebody_else_wrote_is_taken_up() -> None:
     with stored([user("Hello."), assistant("Hi.")]) as store:
         store.write(lineage.rotate, "s", [user("They want a blue bicycle, no 4711.")], child_id="t")
         store.append_messages("t", chat(30))
-        model = Asking(GOOD)
+        model = RecordingSummarizer(GOOD)
         found = done(compact(job(store, "t", ask=model)))
-        assert "They want a blue bicycle" in model.asked[0]
+        assert "They want a blue bicycle" in model.request_texts[0]
         assert "4711" in found.summary
 
 
@@ -368,14 +370,14 @@ def test_a_summary_a_little_too_long_is_trimmed_and_used() -> None:
 
 
 def test_what_is_longer_than_the_window_is_told_to_the_model_in_a_few_pieces() -> None:
-    model = Asking(*[GOOD] * 4)
+    model = RecordingSummarizer(*[GOOD] * 4)
     sizes = Estimator("m")
     with stored(chat(300, size=300)) as store:
         found = done(compact(job(store, ask=model)))
     assert found.strategy == "summary"
-    assert 1 < len(model.asked) <= 4
-    assert all(sizes.text(asked) + 1_024 < 8_192 for asked in model.asked)
-    assert found.usage.input_tokens == 100 * len(model.asked)
+    assert 1 < len(model.request_texts) <= 4
+    assert all(sizes.text(request) + 1_024 < 8_192 for request in model.request_texts)
+    assert found.usage.input_tokens == 100 * len(model.request_texts)
 
 
 # -- lost connections, stops, locks ------------------------------------------------------------
@@ -384,13 +386,13 @@ def test_what_is_longer_than_the_window_is_told_to_the_model_in_a_few_pieces() -
 def test_a_lost_connection_leaves_the_session_as_it_was_while_it_fits() -> None:
     sink, hooks = RecordingSink(), Listening()
     with stored(chat(30)) as store:
-        before = shown(store, "s")
+        before = visible_messages(store, "s")
         assert compact(job(store, ask=SUMMARIZERS["unreachable"], report=sink, hooks=hooks)) is None
-        assert shown(store, "s") == before
+        assert visible_messages(store, "s") == before
         assert store.read(lineage.tip, "s") == "s"
         assert store.check() == []
     assert "No route" in sink.of(Notice)[0].text
-    assert [name for name, _ in hooks.told] == ["pre_compaction"]
+    assert [name for name, _ in hooks.calls] == ["pre_compaction"]
 
 
 def test_a_lost_connection_falls_to_the_digest_when_it_cannot_wait() -> None:
@@ -410,7 +412,7 @@ def test_a_connection_lost_between_two_pieces_leaves_no_half_summary() -> None:
         raise ModelUnreachableError("Cut.")
 
     with stored(chat(100)) as store:
-        before = shown(store, "s")
+        before = visible_messages(store, "s")
         found = done(compact(job(store, ask=ask)))
         whole = store.get_messages_as_conversation(found.new_session_id, include_ancestors=True)
         assert (found.strategy, found.fault, found.usage) == ("digest", "Cut.", Usage(100, 10))
@@ -486,7 +488,7 @@ def test_what_somebody_says_meanwhile_goes_along() -> None:
             return Reply(GOOD)
 
         found = done(compact(job(store, ask=ask)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         whole = store.get_messages_as_conversation(found.new_session_id, include_ancestors=True)
         assert after[-1]["content"] == "One more thing!"
         assert [row["content"] for row in whole].count("One more thing!") == 1
@@ -506,12 +508,12 @@ def test_what_somebody_says_in_the_last_moment_goes_along(
         store.create_session("s", "cli")
         store.append_messages("s", chat(30))
         found = done(compact(job(store)))
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         whole = store.get_messages_as_conversation(found.new_session_id, include_ancestors=True)
         assert after[-1]["content"] == "Just now!"
         assert [row["content"] for row in whole].count("Just now!") == 1
         store.write(lineage.undo_rotation, found.new_session_id)
-        assert [row["content"] for row in shown(store, "s")].count("Just now!") == 1
+        assert [row["content"] for row in visible_messages(store, "s")].count("Just now!") == 1
 
 
 # -- who is told -------------------------------------------------------------------------------
@@ -523,7 +525,7 @@ def test_hooks_and_events_tell_of_it_before_and_after() -> None:
         found = done(compact(job(store, report=sink, hooks=hooks, platform="cli")))
         assert store.read(lineage.tip, "s") == found.new_session_id
     ids = {"old_session_id": "s", "new_session_id": found.new_session_id, "platform": "cli"}
-    assert hooks.told == [
+    assert hooks.calls == [
         ("pre_compaction", {**ids, "message_count": len(chat(30))}),
         ("post_compaction", {**ids, "summary": found.summary}),
     ]
@@ -556,9 +558,9 @@ def test_a_turn_is_compacted_while_it_runs_and_ends_in_the_new_session() -> None
         turn = store.write(turns.accept, "s", user("Now do it."))
         store.write(turns.start, turn.turn_id, lease)
         queued = store.write(turns.accept, "s", user("And then that."))
-        made = step(("c1", {}), ("c2", {}))
+        assistant_step = step(("c1", {}), ("c2", {}))
         calls = [Call("c1", "look", "{}", True), Call("c2", "look", "{}", True)]
-        store.write(turns.step, turn.turn_id, made, calls, lease)
+        store.write(turns.step, turn.turn_id, assistant_step, calls, lease)
         for number, effect in enumerate(store.read(effects.of_turn, turn.turn_id), 1):
             store.write(effects.start, effect["id"], lease)
             store.write(effects.done, effect["id"], result(f"c{number}", prose(400, number)), lease)
@@ -566,7 +568,7 @@ def test_a_turn_is_compacted_while_it_runs_and_ends_in_the_new_session() -> None
         found = done(compact(job(store, lease=lease, ask=say_by_model(), force=True)))
 
         store.write(turns.finish, turn.turn_id, "answered", message=assistant("Done."), lease=lease)
-        after = shown(store, found.new_session_id)
+        after = visible_messages(store, found.new_session_id)
         assert [row["content"] for row in after][-6:] == [
             "Now do it.", None, prose(400, 1), prose(400, 2), "Done.", "And then that.",
         ]  # fmt: skip
@@ -585,11 +587,11 @@ def say_by_model() -> Any:
 
 def test_an_undone_compaction_gives_the_old_messages_back() -> None:
     with stored(chat(30)) as store:
-        before = shown(store, "s")
+        before = visible_messages(store, "s")
         found = done(compact(job(store)))
         later = store.append_message(found.new_session_id, "user", "Later.")
         assert store.write(lineage.undo_rotation, found.new_session_id) == "s"
-        assert shown(store, "s")[:-1] == before
-        assert shown(store, "s")[-1]["id"] == later
+        assert visible_messages(store, "s")[:-1] == before
+        assert visible_messages(store, "s")[-1]["id"] == later
         again = done(compact(job(store)))
-        assert shown(store, again.new_session_id)[-1]["content"] == "Later."
+        assert visible_messages(store, again.new_session_id)[-1]["content"] == "Later."

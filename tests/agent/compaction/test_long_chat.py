@@ -61,7 +61,7 @@ def in_turn() -> Ask:
 
 @pytest.mark.parametrize("ratio", [1.0, 1.6])
 def test_a_chat_of_many_windows_goes_on_and_on(ratio: float) -> None:
-    sizes, said, ask = Estimator("m"), 0, in_turn()
+    sizes, spoken_count, ask = Estimator("m"), 0, in_turn()
     sizes.learn(1_000, int(1_000 * ratio))
     overhead = sizes.count((), PROMPT)
     strategies: set[str] = set()
@@ -70,7 +70,7 @@ def test_a_chat_of_many_windows_goes_on_and_on(ratio: float) -> None:
         tip = store.create_session("s", "cli")
         for messages in endless():
             ids += store.append_messages(tip, messages)
-            said += sum(map(sizes.message, messages))
+            spoken_count += sum(map(sizes.message, messages))
             estimate = sizes.count(store.get_messages_as_conversation(tip), PROMPT)
             if needed(estimate, 8_192, 2_048, CompactionSettings()):
                 found = compact(job(store, tip, estimator=sizes, ask=ask))
@@ -82,7 +82,7 @@ def test_a_chat_of_many_windows_goes_on_and_on(ratio: float) -> None:
                     found.tokens_before - overhead
                 )
                 assert faults(store.get_messages_as_conversation(tip)) == []
-            if said > TOKENS:
+            if spoken_count > TOKENS:
                 break
         whole = store.get_messages_as_conversation(tip, include_ancestors=True)
         assert [row["id"] for row in whole] == ids

@@ -56,8 +56,8 @@ def test_a_pass_is_enough_when_it_reaches_the_target_or_frees_its_share() -> Non
     assert not found.is_enough(4_500, 4_000), "less than a fifth of the conversation"
 
 
-def limits(**given: int) -> Limits:
-    numbers = {"window": 8_192, "overhead": 1_000, "history": 20_000, **given}
+def limits(**fields: int) -> Limits:
+    numbers = {"window": 8_192, "overhead": 1_000, "history": 20_000, **fields}
     return limits_of(**numbers, limit=numbers["window"] * 3 // 4, tail=0.2, target_share=0.5)
 
 
@@ -79,8 +79,8 @@ def test_the_first_exchange_and_the_recent_tail_stay_and_the_middle_goes() -> No
     assert names(found.head) == ["first", "answered"]
     assert names(found.tail)[-2:] == ["q19", "a19"]
     assert names(found.middle)[:2] == ["q0", "a0"]
-    kept = len(found.head) + len(found.middle) + len(found.requests) + len(found.tail)
-    assert kept == len(messages)
+    count = len(found.head) + len(found.middle) + len(found.requests) + len(found.tail)
+    assert count == len(messages)
 
 
 def test_a_request_in_a_long_run_of_tools_stays_with_the_last_step() -> None:

@@ -34,9 +34,9 @@ relaxed = settings(
 
 
 def estimator(ratio: float) -> Estimator:
-    made = Estimator("m")
-    made.learn(1_000, int(1_000 * ratio))
-    return made
+    sizes = Estimator("m")
+    sizes.learn(1_000, int(1_000 * ratio))
+    return sizes
 
 
 def fitting(ask: Ask, window: int, sizes: Estimator) -> Ask:
@@ -49,11 +49,11 @@ def fitting(ask: Ask, window: int, sizes: Estimator) -> Ask:
     return checked
 
 
-def shown(store: SessionDB, session_id: str) -> list[dict[str, Any]]:
+def visible_messages(store: SessionDB, session_id: str) -> list[dict[str, Any]]:
     return store.get_messages_as_conversation(session_id)
 
 
-def said(rows: list[dict[str, Any]]) -> list[Any]:
+def contents(rows: list[dict[str, Any]]) -> list[Any]:
     return [(row["id"], row["role"], row["content"], row.get("tool_calls")) for row in rows]
 
 
@@ -63,7 +63,7 @@ def test_compaction_ends_and_keeps_its_promises(
     name: str, messages: list[Message], window: int, ratio: float, force: bool
 ) -> None:
     with stored(messages) as store:
-        before = shown(store, "s")
+        before = visible_messages(store, "s")
         outcome = compact(
             job(
                 store,
@@ -75,10 +75,10 @@ def test_compaction_ends_and_keeps_its_promises(
         )
         event(outcome.strategy if outcome else "none")
         if outcome is None:
-            assert said(shown(store, "s")) == said(before)
+            assert contents(visible_messages(store, "s")) == contents(before)
             assert store.read(lineage.tip, "s") == "s"
             return
-        after = shown(store, outcome.new_session_id)
+        after = visible_messages(store, outcome.new_session_id)
         assert faults(after, running=True) == []
         _frees_its_share(outcome, after, ratio)
         _keeps_what_is_protected(before, after, outcome, estimator(ratio))
@@ -97,14 +97,14 @@ def _frees_its_share(outcome: Outcome, after: list[dict[str, Any]], ratio: float
 def _keeps_what_is_protected(
     before: list[dict[str, Any]], after: list[dict[str, Any]], outcome: Outcome, sizes: Estimator
 ) -> None:
-    kept = {row["origin_id"]: row["content"] for row in after if row.get("kind") == "copy"}
+    copies = {row["origin_id"]: row["content"] for row in after if row.get("kind") == "copy"}
     requests = [row for row in before if row["role"] == "user"]
     last = requests[-1]
-    assert last["id"] in kept, "the last thing a person said"
+    assert last["id"] in copies, "the last thing a person said"
     start = text_of(last["content"])[:1]
-    assert text_of(kept[last["id"]]).startswith((start, "[message"))
+    assert text_of(copies[last["id"]]).startswith((start, "[message"))
     if sizes.message(last) <= 24:
-        assert kept[last["id"]] == last["content"]
+        assert copies[last["id"]] == last["content"]
     if sizes.message(requests[0]) <= 24 and outcome.strategy != "cut":
         assert after[0]["origin_id"] == requests[0]["id"], "the first thing a person said"
         assert after[0]["content"] == requests[0]["content"]
@@ -113,12 +113,12 @@ def _keeps_what_is_protected(
 def _keeps_every_original(store: SessionDB, before: list[dict[str, Any]], outcome: Outcome) -> None:
     new = outcome.new_session_id
     whole = store.get_messages_as_conversation(new, include_ancestors=True)
-    assert said(whole) == said(before)
+    assert contents(whole) == contents(before)
     numbers = f"{before[0]['id']}-{before[-1]['id']}"
     assert {row["id"] for row in expand(store, new, numbers)} == {row["id"] for row in before}
     assert store.check() == []
     assert store.write(lineage.undo_rotation, new) == "s"
-    assert said(shown(store, "s")) == said(before)
+    assert contents(visible_messages(store, "s")) == contents(before)
 
 
 @settings(relaxed, max_examples=EXAMPLES // 3)
@@ -140,7 +140,7 @@ def test_compaction_again_and_again_keeps_every_original(
                 job(store, current, ask=transcripts.SUMMARIZERS[name], window=window, force=True)
             )
             current = outcome.new_session_id if outcome else current
-            assert faults(shown(store, current), running=True) == [] or outcome is None
+            assert faults(visible_messages(store, current), running=True) == [] or outcome is None
         whole = store.get_messages_as_conversation(current, include_ancestors=True)
         assert [(row["role"], row["content"]) for row in whole] == everything
         assert store.check() == []

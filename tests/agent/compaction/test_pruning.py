@@ -49,9 +49,15 @@ def test_short_outputs_and_what_people_say_stay_as_they_are() -> None:
 
 
 def test_long_arguments_are_cut_and_stay_json() -> None:
-    given = {"path": "a.py", "text": prose(3_000), "more": {"lines": ["x", prose(3_000)]}, "n": 5}
+    arguments = {
+        "path": "a.py",
+        "text": prose(3_000),
+        "more": {"lines": ["x", prose(3_000)]},
+        "n": 5,
+    }
     (block,) = [
-        pruning.prune(block, SIZES) for block in blocks_of(step(("a", given)), result("a", "ok"))
+        pruning.prune(block, SIZES)
+        for block in blocks_of(step(("a", arguments)), result("a", "ok"))
     ]
     cut = json.loads(block.entries[0].message["tool_calls"][0]["function"]["arguments"])
     assert cut["path"] == "a.py" and cut["n"] == 5 and cut["more"]["lines"][0] == "x"

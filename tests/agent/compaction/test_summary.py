@@ -171,8 +171,8 @@ def blocks_of(messages: list[Message]) -> list[Block]:
 
 
 def test_a_digest_says_what_was_asked_what_was_answered_and_what_was_touched() -> None:
-    said = blocks_of(chat(4))
-    found = summary.digest(Material([], "", said), 1_000, SIZES).sections
+    blocks = blocks_of(chat(4))
+    found = summary.digest(Material([], "", blocks), 1_000, SIZES).sections
     assert found["goal"] == ["Question 0?"]
     assert "Asked: Question 3?" in found["facts"]
     assert "Tools used: look × 4" in found["facts"]
@@ -181,15 +181,15 @@ def test_a_digest_says_what_was_asked_what_was_answered_and_what_was_touched() -
 
 
 def test_a_digest_takes_its_goal_from_how_it_all_began() -> None:
-    said = blocks_of([user("Go ahead.")])
+    blocks = blocks_of([user("Go ahead.")])
     began = blocks_of([user("Paint the bicycle.\nIt is red now.")])
-    found = summary.digest(Material(began, "", said), 1_000, SIZES).sections
+    found = summary.digest(Material(began, "", blocks), 1_000, SIZES).sections
     assert found["goal"] == ["Paint the bicycle."]
 
 
 def test_a_digest_goes_on_from_the_summary_before_it() -> None:
-    said = blocks_of([user("Now paint it blue. Thanks.")])
-    found = summary.digest(Material([], GOOD, said), 1_000, SIZES).sections
+    blocks = blocks_of([user("Now paint it blue. Thanks.")])
+    found = summary.digest(Material([], GOOD, blocks), 1_000, SIZES).sections
     assert found["goal"] == ["Move the shop to the new server."]
     assert found["next"] == ["Copy the files."]
     assert "Asked: Now paint it blue." in found["facts"]
@@ -197,7 +197,7 @@ def test_a_digest_goes_on_from_the_summary_before_it() -> None:
 
 @pytest.mark.parametrize("budget", [0, 50, 300])
 def test_a_digest_of_anything_fits_and_is_the_same_each_time(budget: int) -> None:
-    said = blocks_of(chat(60))
-    made = [summary.digest(Material([], GOOD, said), budget, SIZES).text for _ in range(2)]
-    assert made[0] == made[1]
-    assert SIZES.text(made[0]) <= max(budget, 40)
+    blocks = blocks_of(chat(60))
+    digests = [summary.digest(Material([], GOOD, blocks), budget, SIZES).text for _ in range(2)]
+    assert digests[0] == digests[1]
+    assert SIZES.text(digests[0]) <= max(budget, 40)

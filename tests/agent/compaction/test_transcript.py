@@ -58,11 +58,11 @@ def test_a_call_that_nobody_answered_is_left_out_unless_it_may_still_run() -> No
         step(("d", {}), text="I look."),
         step(("e", {})),
     )
-    said = [entry.message for entry in entries(found)]
-    assert [[call["id"] for call in m.get("tool_calls") or ()] for m in said] == [
+    messages = [entry.message for entry in entries(found)]
+    assert [[call["id"] for call in m.get("tool_calls") or ()] for m in messages] == [
         [], ["a"], [], [], ["e"],
     ]  # fmt: skip
-    assert faults(said, running=True) == []
+    assert faults(messages, running=True) == []
     assert found[2].is_answer and not found[2].is_step
 
 

@@ -42,15 +42,15 @@ def assistant(text: str) -> Message:
 
 def step(*calls: tuple[str, dict[str, Any]], text: str | None = None) -> Message:
     """An assistant's message that calls tools: an id and the arguments each."""
-    made = [
+    tool_calls = [
         {
             "id": id_,
             "type": "function",
-            "function": {"name": "look", "arguments": json.dumps(given)},
+            "function": {"name": "look", "arguments": json.dumps(arguments)},
         }
-        for id_, given in calls
+        for id_, arguments in calls
     ]
-    return {"role": "assistant", "content": text, "tool_calls": made}
+    return {"role": "assistant", "content": text, "tool_calls": tool_calls}
 
 
 def result(id_: str, text: Any) -> Message:
@@ -85,9 +85,15 @@ def stored(messages: Sequence[Mapping[str, Any]], session_id: str = "s") -> Sess
     return store
 
 
-def job(store: SessionDB, session_id: str = "s", **given: Any) -> Job:
-    given = {"window": 8_192, "max_output": 2_048, "system": PROMPT, "ask": saying(GOOD), **given}
-    return Job(store, session_id, given.pop("estimator", None) or Estimator("m"), **given)
+def job(store: SessionDB, session_id: str = "s", **options: Any) -> Job:
+    options = {
+        "window": 8_192,
+        "max_output": 2_048,
+        "system": PROMPT,
+        "ask": saying(GOOD),
+        **options,
+    }
+    return Job(store, session_id, options.pop("estimator", None) or Estimator("m"), **options)
 
 
 def saying(text: str, **fields: Any) -> Ask:
@@ -173,14 +179,14 @@ def texts(draw: Callable[..., Any]) -> str:
 def _steps(draw: Callable[..., Any]) -> list[Message]:
     """A step with its results; ids come again, results are missing, doubled, or in between."""
     ids = draw(st.lists(_ids, min_size=1, max_size=4, unique=True))
-    made = [(id_, {"text": draw(texts())} if draw(st.booleans()) else {}) for id_ in ids]
+    drawn_calls = [(id_, {"text": draw(texts())} if draw(st.booleans()) else {}) for id_ in ids]
     answered = [id_ for id_ in ids if draw(st.integers(0, 9))]
     results = [result(id_, draw(texts())) for id_ in answered]
     if draw(st.integers(0, 9)) == 0:
         results.append(result(draw(_ids), "once more"))
     if draw(st.integers(0, 9)) == 0:
         results.insert(0, user("and by the way: " + draw(_words)))
-    return [step(*made, text=draw(st.none() | texts())), *results]
+    return [step(*drawn_calls, text=draw(st.none() | texts())), *results]
 
 
 @st.composite

@@ -71,10 +71,10 @@ def _inspect_conversation(
     found: Findings,
 ) -> None:
     turns = [store.read(turn_ledger.find, turn_id) or {} for turn_id in turns_of(store, name)]
-    said = [store.read(turn_ledger.user_text, turn["id"]) for turn in turns]
+    texts = [store.read(turn_ledger.user_text, turn["id"]) for turn in turns]
     expected = [script.prompt(name, number) for number in range(1, len(turns) + 1)]
-    if said != expected or len(turns) < (steps + 1) // 2:
-        found.note("lost", f"{name} reported {steps} and has {said}")
+    if texts != expected or len(turns) < (steps + 1) // 2:
+        found.note("lost", f"{name} reported {steps} and has {texts}")
     found.turns += len(turns)
     for number, turn in enumerate(turns, 1):
         if turn["state"] not in _ENDS:

@@ -97,7 +97,7 @@ def _one_store(
     for _ in range(rounds):
         alive = [workers.start(Order(str(database), own, LONG)) for own in names]
         if dice.random() < 0.9:
-            listen(alive, lambda v=alive: any(one.steps or one.errors for one in v))
+            listen(alive, lambda v=alive: any(worker.steps or worker.errors for worker in v))
         listen(alive, lambda: False, time.monotonic() + dice.uniform(0, 0.15))
         workers.kill(alive)
         for worker, own in zip(alive, names, strict=True):

@@ -69,12 +69,12 @@ def _current(request: Request) -> tuple[str, int]:
 
 def _steps_made(request: Request, turn: int) -> int:
     """How far the current turn has got, by the calls that can still be seen of it."""
-    made = [
-        msgspec.json.decode(one["function"]["arguments"])
+    steps = [
+        msgspec.json.decode(tool_call["function"]["arguments"])
         for message in request.messages
-        for one in message.get("tool_calls") or ()
+        for tool_call in message.get("tool_calls") or ()
     ]
-    return max((args["step"] for args in made if args["turn"] == turn), default=0)
+    return max((args["step"] for args in steps if args["turn"] == turn), default=0)
 
 
 def tools(database: Path, reach: Callable[[str], None]) -> list[Tool]:

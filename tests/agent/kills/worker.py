@@ -59,12 +59,12 @@ def _conversation(
 ) -> Iterator[int]:
     """Go on with a conversation up to so many turns; yields each acknowledgement."""
     agent = script.agent(store, database, name, reach)
-    said = turns_of(store, name)
-    for row in said:
+    existing = turns_of(store, name)
+    for row in existing:
         _run(agent, row)
-    if said:
-        yield 2 * len(said)
-    for number in range(len(said) + 1, turns + 1):
+    if existing:
+        yield 2 * len(existing)
+    for number in range(len(existing) + 1, turns + 1):
         accepted = agent.accept(script.prompt(name, number))
         reach("acknowledge")
         yield 2 * number - 1
@@ -77,7 +77,9 @@ def _conversation(
 def turns_of(store: SessionDB, name: str) -> list[str]:
     """The turns of a conversation, in order; in one look, because another process may be moving them."""
     found = store.read(
-        lambda c: [turn for one in lineage.members(c, name) for turn in ledger.of_session(c, one)]
+        lambda c: [
+            turn for member in lineage.members(c, name) for turn in ledger.of_session(c, member)
+        ]
     )
     return [turn["id"] for turn in sorted(found, key=lambda turn: turn["user_message_id"])]
 

@@ -28,7 +28,7 @@ def format_(request: pytest.FixtureRequest) -> Format:
 @pytest.fixture
 def connect() -> Iterator[Make]:
     """Makes models of one wire format and closes them afterwards."""
-    made: list[Model] = []
+    models: list[Model] = []
 
     def make(format_: Format, url: str, **settings: Any) -> Model:
         facts = Facts(
@@ -39,13 +39,13 @@ def connect() -> Iterator[Make]:
         )
         settings = {"api_key": "sk-of-the-test", "key_name": "THE_KEY", **settings}
         if format_ == "openai":
-            made.append(OpenAIChat(facts, base_url=f"{url}/v1", **settings))
+            models.append(OpenAIChat(facts, base_url=f"{url}/v1", **settings))
         else:
-            made.append(Anthropic(facts, base_url=url, **settings))
-        return made[-1]
+            models.append(Anthropic(facts, base_url=url, **settings))
+        return models[-1]
 
     yield make
-    for model in made:
+    for model in models:
         model.close()
 
 

@@ -47,10 +47,10 @@ def test_parallel_tool_calls_are_put_together_from_fragments(server: ScriptedSer
     reply = model.ask(HELLO, Stop(), sink)
     assert reply.text == "Look: "
     assert reply.finish == "tool_calls"
-    arguments = [json.loads(made["function"]["arguments"]) for made in reply.tool_calls]
+    arguments = [json.loads(tool_call["function"]["arguments"]) for tool_call in reply.tool_calls]
     assert arguments == [{"path": "a long name.txt"}, {"path": "b"}]
-    assert [made["function"]["name"] for made in reply.tool_calls] == ["read", "read"]
-    assert len({made["id"] for made in reply.tool_calls}) == 2
+    assert [tool_call["function"]["name"] for tool_call in reply.tool_calls] == ["read", "read"]
+    assert len({tool_call["id"] for tool_call in reply.tool_calls}) == 2
     assert [event.name for event in sink.of(ToolCallBegun)] == ["read", "read"]
 
 
@@ -85,10 +85,10 @@ def test_a_longer_conversation_begins_with_the_same_bytes(server: ScriptedServer
         "Yes.",
     )
     first = model.ask(request, Stop(), ignore)
-    said = {"role": "assistant", "content": first.text, "tool_calls": first.tool_calls}
-    messages = [*messages, {**said, **first.extra, "reasoning": first.reasoning}]
-    for made, result in zip(first.tool_calls, ("A", "B"), strict=True):
-        messages.append({"role": "tool", "tool_call_id": made["id"], "content": result})
+    message = {"role": "assistant", "content": first.text, "tool_calls": first.tool_calls}
+    messages = [*messages, {**message, **first.extra, "reasoning": first.reasoning}]
+    for tool_call, result in zip(first.tool_calls, ("A", "B"), strict=True):
+        messages.append({"role": "tool", "tool_call_id": tool_call["id"], "content": result})
     second = model.ask(request._replace(messages=messages), Stop(), ignore)
     messages = [*messages, {"role": "assistant", "content": second.text}]
     messages.append({"role": "user", "content": "Thanks?"})
@@ -98,7 +98,7 @@ def test_a_longer_conversation_begins_with_the_same_bytes(server: ScriptedServer
     ]
     model.ask(request._replace(messages=stored), Stop(), ignore)
 
-    bodies = [_without_marks(asked.body) for asked in server.model_requests]
+    bodies = [_without_marks(sent.body) for sent in server.model_requests]
     for shorter, longer in zip(bodies, bodies[1:], strict=False):
         assert longer.startswith(shorter.removesuffix(b"]}"))
         assert len(longer) > len(shorter)
@@ -119,8 +119,8 @@ def test_the_same_request_has_the_same_bytes(server: ScriptedServer, model: Mode
 def test_secrets_do_not_reach_the_model(server: ScriptedServer, model: Model):
     secrets.register({"GITHUB_TOKEN": "ghp_very-secret-value"})
     server.add("ok")
-    said = [{"role": "user", "content": "push with ghp_very-secret-value"}]
-    model.ask(HELLO._replace(messages=said), Stop(), ignore)
+    messages = [{"role": "user", "content": "push with ghp_very-secret-value"}]
+    model.ask(HELLO._replace(messages=messages), Stop(), ignore)
     body = server.model_requests[0].body
     assert b"very-secret" not in body
     assert b"[secret GITHUB_TOKEN]" in body
@@ -128,8 +128,8 @@ def test_secrets_do_not_reach_the_model(server: ScriptedServer, model: Model):
 
 def test_half_characters_are_sent_as_something_readable(server: ScriptedServer, model: Model):
     server.add("ok")
-    said = [{"role": "user", "content": "half \ud83d of it"}]
-    assert model.ask(HELLO._replace(messages=said), Stop(), ignore).text == "ok"
+    messages = [{"role": "user", "content": "half \ud83d of it"}]
+    assert model.ask(HELLO._replace(messages=messages), Stop(), ignore).text == "ok"
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def _check_openai(sent: list[dict[str, Any]]) -> None:
         assert message["content"] is None or isinstance(message["content"], str | list)
         if message["role"] == "assistant":
             assert message["content"] or message["tool_calls"]
-            for made in message.get("tool_calls", []):
-                assert isinstance(json.loads(made["function"]["arguments"]), dict)
+            for tool_call in message.get("tool_calls", []):
+                assert isinstance(json.loads(tool_call["function"]["arguments"]), dict)
 
 
 def _check_anthropic(sent: list[dict[str, Any]]) -> None:

@@ -83,9 +83,9 @@ def test_all_results_of_a_step_are_in_one_message_before_what_is_said_next(
 def test_signed_thoughts_go_back_word_for_word(server: ScriptedServer, model: Model):
     server.add(together(say("Look.", reasoning="Let me think."), raw_call("read", "{}")))
     reply = model.ask(HELLO, Stop(), ignore)
-    said = {"role": "assistant", "content": reply.text, "tool_calls": reply.tool_calls}
+    message = {"role": "assistant", "content": reply.text, "tool_calls": reply.tool_calls}
     result = {"role": "tool", "tool_call_id": reply.tool_calls[0]["id"], "content": "A"}
-    stored = json.loads(json.dumps({**said, "reasoning": reply.reasoning, **reply.extra}))
+    stored = json.loads(json.dumps({**message, "reasoning": reply.reasoning, **reply.extra}))
     sent = sent_for(server, model, [*HELLO.messages, stored, result])["messages"]
     thought = {"type": "thinking", "thinking": "Let me think.", "signature": "signed-13"}
     assert sent[1]["content"][0] == thought
@@ -194,7 +194,7 @@ def test_a_limit_that_leaves_no_room_is_a_context_that_is_too_long(
 
 
 def test_events_that_nobody_knows_yet_are_passed_over(server: ScriptedServer, model: Model):
-    known = [
+    events = [
         {"type": "message_start", "message": {"usage": {"input_tokens": 3, "output_tokens": 1}}},
         {"type": "something_new", "delta": {"type": "x"}},
         {"type": "content_block_start", "content_block": {"type": "server_tool_use", "id": "s"}},
@@ -207,6 +207,6 @@ def test_events_that_nobody_knows_yet_are_passed_over(server: ScriptedServer, mo
         },
         {"type": "message_stop"},
     ]
-    server.add(Events(tuple(json.dumps(event).encode() for event in known)))
+    server.add(Events(tuple(json.dumps(event).encode() for event in events)))
     reply = model.ask(HELLO, Stop(), ignore)
     assert (reply.text, reply.usage) == ("Hi", Usage(3, 9))

@@ -125,8 +125,8 @@ def test_a_server_that_is_silent_is_not_waited_for(home: Home):
 
 def test_the_address_in_the_environment_is_asked_what_it_has(home: Home):
     with ScriptedServer([], key="sk-x", models={"theirs": {}, "too": {}}) as server:
-        given = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "sk-x"}
-        finding = look(home, given).chosen()
+        environment = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "sk-x"}
+        finding = look(home, environment).chosen()
     assert finding == Finding(
         "local",
         "theirs",
@@ -140,10 +140,10 @@ def test_the_address_in_the_environment_is_asked_what_it_has(home: Home):
 def test_an_address_where_nobody_answers_is_told(home: Home):
     with ScriptedServer([]) as server:
         url = server.openai_url
-    given = {"OPENAI_BASE_URL": url}
+    environment = {"OPENAI_BASE_URL": url}
     with pytest.raises(ModelMissingError, match=url):
-        look(home, given).chosen()
-    assert [finding.model for finding in look(home, given).found()] == [""]
+        look(home, environment).chosen()
+    assert [finding.model for finding in look(home, environment).found()] == [""]
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_other_people_in_the_house_count_as_local(home: Home):
 
 
 def test_anthropic_may_have_another_address(home: Home):
-    given = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_API_KEY": "k"}
-    finding = look(home, given).chosen()
+    environment = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_API_KEY": "k"}
+    finding = look(home, environment).chosen()
     assert (finding.provider, finding.base_url) == ("anthropic", "http://127.0.0.1:9")
     named = look(home, KEYS, provider="anthropic", base_url="http://127.0.0.1:9", api_key="own")
     assert named.chosen().key_name == "model.api_key"

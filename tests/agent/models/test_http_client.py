@@ -78,12 +78,12 @@ def test_an_address_that_is_none_is_refused(url: str):
     ],
 )
 def test_the_proxy_is_chosen_as_other_tools_do(url: str, expected: str):
-    given = Proxies(
+    proxies = Proxies(
         http_proxy="http://plain:3128",
         https_proxy="secure:3128",
         no_proxy=" .inside.corp, 10.0.0.0/8 ,exact.test:8443",
     )
-    assert proxy_for(url, given) == expected
+    assert proxy_for(url, proxies) == expected
 
 
 def test_one_proxy_may_be_for_all_and_none_for_anybody():
@@ -100,7 +100,7 @@ class Once:
     """Takes one connection, keeps its first bytes, answers with what it was given."""
 
     def __init__(self, answer: bytes, context: ssl.SSLContext | None = None) -> None:
-        self.heard = b""
+        self.received = b""
         self._answer = answer
         self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -115,7 +115,7 @@ class Once:
         try:
             if self._context is not None:
                 line = self._context.wrap_socket(line, server_side=True)
-            self.heard = _hear(line)
+            self.received = _receive(line)
             line.sendall(self._answer)
         except OSError:
             pass  # the other side did not like what it saw
@@ -144,14 +144,14 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 @pytest.fixture
 def once() -> Iterator[Any]:
-    made: list[Once] = []
+    servers: list[Once] = []
 
     def make(answer: bytes, context: ssl.SSLContext | None = None) -> Once:
-        made.append(Once(answer, context))
-        return made[-1]
+        servers.append(Once(answer, context))
+        return servers[-1]
 
     yield make
-    for server in made:
+    for server in servers:
         server.close()
 
 
@@ -161,8 +161,8 @@ def test_a_plain_address_is_asked_through_the_proxy(
     proxy = once(answer_of(REPLY))
     monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{proxy.port}")
     assert connect("openai", "http://model.test").ask(HELLO, Stop(), ignore).text == "Hi."
-    assert proxy.heard.startswith(b"POST http://model.test/v1/chat/completions HTTP/1.1")
-    assert b"roxy-authorization: basic" in proxy.heard.lower()
+    assert proxy.received.startswith(b"POST http://model.test/v1/chat/completions HTTP/1.1")
+    assert b"roxy-authorization: basic" in proxy.received.lower()
 
 
 def test_a_safe_address_is_asked_through_a_tunnel(
@@ -172,7 +172,7 @@ def test_a_safe_address_is_asked_through_a_tunnel(
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
     with pytest.raises(ModelUnreachableError) as caught:
         connect("openai", "https://model.test").ask(HELLO, Stop(), ignore)
-    assert proxy.heard.startswith(b"CONNECT model.test:443")
+    assert proxy.received.startswith(b"CONNECT model.test:443")
     assert "proxy" in caught.value.fix
 
 
@@ -181,12 +181,12 @@ def test_the_inside_of_a_tunnel_is_the_servers_own(
 ):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-    server, heard = once(answer_of(REPLY), context), list[bytes]()
+    server, received = once(answer_of(REPLY), context), list[bytes]()
 
     def let_through(listener: socket.socket) -> None:
         line, _ = listener.accept()
         with line, socket.create_connection(("127.0.0.1", server.port)) as far:
-            heard.append(_hear(line))
+            received.append(_receive(line))
             line.sendall(b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")
             back = threading.Thread(target=_pass_on, args=(far, line), daemon=True)
             back.start()
@@ -203,9 +203,9 @@ def test_the_inside_of_a_tunnel_is_the_servers_own(
         model = connect("openai", f"https://127.0.0.1:{server.port}")
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
         thread.join(TIMEOUT_S)
-    assert heard[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1".encode())
-    assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in heard[0]
-    assert server.heard.startswith(b"POST /v1/chat/completions")
+    assert received[0].startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1".encode())
+    assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in received[0]
+    assert server.received.startswith(b"POST /v1/chat/completions")
 
 
 def test_a_proxy_that_speaks_something_else_is_named(
@@ -252,7 +252,7 @@ def test_a_certificate_that_is_trusted_is_accepted(
     server = once(answer_of(REPLY), context)
     model = connect("openai", f"https://127.0.0.1:{server.port}")
     assert model.ask(HELLO, Stop(), ignore).text == "Hi."
-    assert server.heard.startswith(b"POST /v1/chat/completions")
+    assert server.received.startswith(b"POST /v1/chat/completions")
 
 
 def test_a_sink_that_fails_is_not_taken_for_the_server(once: Any, connect: Make):
@@ -338,7 +338,7 @@ def test_a_key_that_cannot_be_sent_is_named_before_anything_is(key: str):
 
 
 def test_a_connection_serves_again_until_its_endpoint_is_closed():
-    kept = answer_of(b"{}").replace(b"Connection: close\r\n", b"")
+    response = answer_of(b"{}").replace(b"Connection: close\r\n", b"")
     ends: list[bytes] = []
 
     def serve(listener: socket.socket) -> None:
@@ -346,8 +346,8 @@ def test_a_connection_serves_again_until_its_endpoint_is_closed():
         with line:
             line.settimeout(TIMEOUT_S)
             for _ in range(2):
-                _hear(line)
-                line.sendall(kept)
+                _receive(line)
+                line.sendall(response)
             ends.append(line.recv(1))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -364,16 +364,16 @@ def test_a_connection_serves_again_until_its_endpoint_is_closed():
 
 
 def test_a_request_is_not_sent_again_once_a_byte_of_its_response_came(connect: Make):
-    kept = answer_of(REPLY).replace(b"Connection: close\r\n", b"")
-    heard: list[bytes] = []
+    response = answer_of(REPLY).replace(b"Connection: close\r\n", b"")
+    received: list[bytes] = []
 
     def serve(listener: socket.socket) -> None:
         line, _ = listener.accept()
         with line:
             line.settimeout(TIMEOUT_S)
-            heard.append(_hear(line))
-            line.sendall(kept)
-            heard.append(_hear(line))
+            received.append(_receive(line))
+            line.sendall(response)
+            received.append(_receive(line))
             line.sendall(b"HTT")  # and close
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -387,11 +387,11 @@ def test_a_request_is_not_sent_again_once_a_byte_of_its_response_came(connect: M
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
             listener.accept()
-    assert len(heard) == 2
+    assert len(received) == 2
 
 
 def test_a_connection_that_was_dead_already_is_made_anew(connect: Make):
-    kept = answer_of(REPLY).replace(b"Connection: close\r\n", b"")
+    response = answer_of(REPLY).replace(b"Connection: close\r\n", b"")
     served: list[int] = []
 
     def serve(listener: socket.socket) -> None:
@@ -399,11 +399,11 @@ def test_a_connection_that_was_dead_already_is_made_anew(connect: Make):
             line, _ = listener.accept()
             with line:
                 line.settimeout(TIMEOUT_S)
-                _hear(line)
-                line.sendall(kept)
+                _receive(line)
+                line.sendall(response)
                 served.append(number)
                 if number == 0:
-                    _hear(line)  # and hang up, as if nothing had come
+                    _receive(line)  # and hang up, as if nothing had come
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(TIMEOUT_S)
@@ -422,8 +422,8 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
     target.shutdown(socket.SHUT_WR)
 
 
-def _hear(line: socket.socket) -> bytes:
-    heard = b""
-    while not _is_whole(heard):
-        heard += line.recv(65536)
-    return heard
+def _receive(line: socket.socket) -> bytes:
+    received = b""
+    while not _is_whole(received):
+        received += line.recv(65536)
+    return received

@@ -63,11 +63,11 @@ def test_any_name_can_be_looked_up(name: str):
 
 
 def test_the_user_comes_before_the_server_and_the_server_before_the_table():
-    told = ServerFacts(window=40_000, images=False, max_output=999)
-    facts = facts_for("gpt-4o", Provider("x"), AUTO, served=told)
+    server_facts = ServerFacts(window=40_000, images=False, max_output=999)
+    facts = facts_for("gpt-4o", Provider("x"), AUTO, served=server_facts)
     assert (facts.window, facts.takes_images, facts.max_output) == (40_000, False, 999)
     own = ModelSettings(context_window=9000, max_output_tokens=100)
-    facts = facts_for("gpt-4o", Provider("x"), own, served=told)
+    facts = facts_for("gpt-4o", Provider("x"), own, served=server_facts)
     assert (facts.window, facts.max_output) == (9000, 100)
 
 
@@ -87,8 +87,8 @@ def test_a_local_server_may_have_less_room_than_its_model_was_made_for():
 def test_local_models_cost_nothing_and_hosted_ones_what_is_told():
     used = Usage(1_000_000, 1_000_000)
     assert facts_for("deepseek-chat", Provider("local", is_local=True), AUTO).cost_usd(used) == 0
-    told = ServerFacts(prices=Prices(1, 2, 0.1, 1))
-    assert facts_for("mine", Provider("x"), AUTO, served=told).cost_usd(used) == 3
+    facts = ServerFacts(prices=Prices(1, 2, 0.1, 1))
+    assert facts_for("mine", Provider("x"), AUTO, served=facts).cost_usd(used) == 3
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_name_tells_its_size(name: str, billions: float):
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "small", "expected"),
+    ("name", "facts", "small", "expected"),
     [
         ("llama3.2:1b", ServerFacts(), "auto", True),
         ("llama3.2:3b", ServerFacts(), "auto", True),
@@ -117,10 +117,10 @@ def test_a_name_tells_its_size(name: str, billions: float):
         ("llama3.1:8b", ServerFacts(), "on", True),
     ],
 )
-def test_weak_local_models_are_small(name: str, told: ServerFacts, small: str, expected: bool):
+def test_weak_local_models_are_small(name: str, facts: ServerFacts, small: str, expected: bool):
     settings = ModelSettings(small=small)  # pyright: ignore[reportArgumentType]
     assert (
-        facts_for(name, Provider("local", is_local=True), settings, served=told).is_small
+        facts_for(name, Provider("local", is_local=True), settings, served=facts).is_small
         is expected
     )
 

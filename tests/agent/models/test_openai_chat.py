@@ -72,10 +72,10 @@ def test_tool_calls_are_understood_however_they_come(
 ):
     server.add(events(*deltas, finish="tool_calls"))
     calls = model.ask(HELLO, Stop(), ignore).tool_calls
-    assert [made["function"]["name"] for made in calls] == ["x", "y"]
-    assert [json.loads(made["function"]["arguments"]) for made in calls] == [{"n": 1}, {}]
-    assert len({made["id"] for made in calls}) == 2
-    assert all(made["id"] for made in calls)
+    assert [tool_call["function"]["name"] for tool_call in calls] == ["x", "y"]
+    assert [json.loads(tool_call["function"]["arguments"]) for tool_call in calls] == [{"n": 1}, {}]
+    assert len({tool_call["id"] for tool_call in calls}) == 2
+    assert all(tool_call["id"] for tool_call in calls)
 
 
 def test_calls_count_though_the_server_says_stop(server: ScriptedServer, model: Model):
@@ -152,8 +152,13 @@ def test_reasoning_goes_back_in_the_form_it_came(server: ScriptedServer, model: 
     )
     reply = model.ask(HELLO, Stop(), ignore)
     assert reply.reasoning == "So then."
-    said = {"role": "assistant", "content": reply.text, "reasoning": reply.reasoning, **reply.extra}
-    model.ask(HELLO._replace(messages=[*HELLO.messages, said]), Stop(), ignore)
+    message = {
+        "role": "assistant",
+        "content": reply.text,
+        "reasoning": reply.reasoning,
+        **reply.extra,
+    }
+    model.ask(HELLO._replace(messages=[*HELLO.messages, message]), Stop(), ignore)
     sent = server.model_requests[1].json["messages"][-1]
     assert sent == {
         "role": "assistant",
@@ -170,8 +175,8 @@ def refusing(field: str) -> Any:
     """A server that does not know a field."""
 
     def answer(request: Recorded) -> Any:
-        said = json.dumps(request.json)
-        is_there = f'"{field}"' in said
+        body = json.dumps(request.json)
+        is_there = f'"{field}"' in body
         return Refuse(400, f"Unrecognized request argument: {field}") if is_there else say("ok")
 
     return answer
@@ -190,10 +195,10 @@ def test_a_field_that_is_refused_is_left_out_from_then_on(connect: Make, field: 
 
 
 def test_reasoning_that_another_server_refuses_is_left_out(connect: Make):
-    said = {"role": "assistant", "content": "Yes.", "reasoning_details": [{"type": "x"}]}
+    message = {"role": "assistant", "content": "Yes.", "reasoning_details": [{"type": "x"}]}
     with ScriptedServer(refusing("reasoning_details")) as server:
         model = connect("openai", server.url)
-        request = HELLO._replace(messages=[*HELLO.messages, said])
+        request = HELLO._replace(messages=[*HELLO.messages, message])
         assert model.ask(request, Stop(), ignore).text == "ok"
 
 

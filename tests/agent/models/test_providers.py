@@ -43,10 +43,10 @@ def acme(tmp_path: Path, home: Home) -> Any:
 
 
 def hermes(home: Home, *arguments: str, **variables: str) -> str:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
         [Path(sys.executable).with_name("hermes"), *arguments],
-        env={**kept, "HERMES_HOME": str(home.root), **variables},
+        env={**environment, "HERMES_HOME": str(home.root), **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -58,10 +58,10 @@ def hermes(home: Home, *arguments: str, **variables: str) -> str:
 
 
 def test_a_provider_of_a_plugin_is_found_asked_and_priced(acme: ScriptedServer, home: Home) -> None:
-    shown = json.loads(hermes(home, "model", "--json", ACME_API_KEY=KEY))
-    assert shown["used"]["name"] == "acme/rocket-1"
-    assert shown["used"]["reason"] == "ACME_API_KEY is set"
-    facts = shown["used"]["facts"]
+    document = json.loads(hermes(home, "model", "--json", ACME_API_KEY=KEY))
+    assert document["used"]["name"] == "acme/rocket-1"
+    assert document["used"]["reason"] == "ACME_API_KEY is set"
+    facts = document["used"]["facts"]
     assert (facts["window"], facts["input_price"]) == (50_000, 3)
     assert "Lift-off." in hermes(home, "chat", "-q", "Go.", ACME_API_KEY=KEY)
     [request] = acme.model_requests
@@ -70,10 +70,10 @@ def test_a_provider_of_a_plugin_is_found_asked_and_priced(acme: ScriptedServer, 
 
 
 def test_a_model_of_a_plugins_provider_can_be_named(acme: ScriptedServer, home: Home) -> None:
-    shown = json.loads(
+    document = json.loads(
         hermes(home, "--set", "model.name=acme/rocket-2", "model", "--json", ACME_API_KEY=KEY)
     )
-    assert shown["used"]["name"] == "acme/rocket-2"
+    assert document["used"]["name"] == "acme/rocket-2"
 
 
 @pytest.mark.parametrize(

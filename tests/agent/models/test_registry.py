@@ -64,8 +64,8 @@ def test_the_settings_reach_the_model(home: Home):
 
 def test_anthropic_is_asked_in_its_own_format(home: Home):
     with ScriptedServer(["Hi."]) as server:
-        given = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-ant-key"}
-        model = built(home, given, name="claude-opus-4-5")
+        environment = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "sk-ant-key"}
+        model = built(home, environment, name="claude-opus-4-5")
         assert (model.facts.provider, model.facts.window) == ("anthropic", 200_000)
         assert model.ask(HELLO, Stop(), ignore).text == "Hi."
         model.close()
@@ -84,10 +84,10 @@ def test_a_failed_call_is_made_again(home: Home):
 
 def test_a_fallback_answers_under_its_name_and_price(home: Home):
     with ScriptedServer([faults.no_quota()]) as first, ScriptedServer(["Hi."]) as second:
-        given = {"ANTHROPIC_BASE_URL": second.url, "ANTHROPIC_API_KEY": "sk-ant-key"}
+        environment = {"ANTHROPIC_BASE_URL": second.url, "ANTHROPIC_API_KEY": "sk-ant-key"}
         model = built(
             home,
-            given,
+            environment,
             name="scripted",
             base_url=first.openai_url,
             fallbacks=["anthropic/claude-opus-4-5"],
@@ -144,12 +144,13 @@ def test_a_model_of_a_plugin_that_raises_anything_has_failed(home: Home, error: 
 
 
 @pytest.mark.parametrize(
-    ("factory", "said"), [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: None, "it has no facts")]
+    ("factory", "complaint"),
+    [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: None, "it has no facts")],
 )
 def test_a_model_that_a_plugin_does_not_make_is_told(
-    home: Home, factory: Callable[[], object], said: str
+    home: Home, factory: Callable[[], object], complaint: str
 ):
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=complaint):
         built(home, plugins={"theirs": factory}, name="theirs")
 
 
@@ -200,8 +201,8 @@ def not_made() -> object:
 def test_a_fallback_answers_for_a_model_that_its_plugin_got_wrong(
     home: Home, factory: Callable[[], object]
 ):
-    given = {"theirs": factory, "sound": lambda: ScriptedModel(["Hi."])}
-    model = built(home, plugins=given, name="theirs", fallbacks=["sound"])
+    factories = {"theirs": factory, "sound": lambda: ScriptedModel(["Hi."])}
+    model = built(home, plugins=factories, name="theirs", fallbacks=["sound"])
     sink = RecordingSink()
     assert model.ask(HELLO, Stop(), sink).text == "Hi."
     [fell] = sink.of(FellBack)

@@ -29,8 +29,8 @@ class Pauses:
 def test_what_may_pass_is_asked_again_after_growing_pauses():
     pauses, sink = Pauses(), RecordingSink()
     model = ScriptedModel([fail(busy(), after="half"), fail(busy()), fail(busy()), "done"])
-    asked = RetryingModel(model, wait=pauses, jitter=lambda most: most)
-    assert asked.ask(HELLO, Stop(), sink).text == "done"
+    retrying = RetryingModel(model, wait=pauses, jitter=lambda most: most)
+    assert retrying.ask(HELLO, Stop(), sink).text == "done"
     assert pauses.seconds == [1, 2, 4]
     assert sink.of(Retrying) == [
         Retrying("too busy", 1, 1),

@@ -13,7 +13,7 @@ from hermes_core.errors import ModelError
 
 
 @contextmanager
-def asking(
+def facts_from(
     fields: dict[str, Any] | None = None, pages: dict[str, Any] | None = None
 ) -> Generator[ServerFacts]:
     with ScriptedServer([], models={"m": fields or {}}, pages=pages or {}) as scripted:
@@ -34,8 +34,8 @@ def asking(
     ],
 )
 def test_a_list_may_tell_the_window(fields: dict[str, Any]):
-    with asking(fields) as told:
-        assert told.window == 4000
+    with facts_from(fields) as facts:
+        assert facts.window == 4000
 
 
 def test_openrouter_tells_prices_and_abilities():
@@ -46,27 +46,29 @@ def test_openrouter_tells_prices_and_abilities():
         "supported_parameters": ["tools"],
         "pricing": {"prompt": "0.000002", "completion": "0.00001", "input_cache_read": "0.0000002"},
     }
-    with asking(fields) as told:
-        assert (told.max_output, told.images, told.tools) == (900, True, True)
-        assert told.prices is not None
-        assert told.prices == pytest.approx(Prices(2, 10, 0.2, 0))
+    with facts_from(fields) as facts:
+        assert (facts.max_output, facts.images, facts.tools) == (900, True, True)
+        assert facts.prices is not None
+        assert facts.prices == pytest.approx(Prices(2, 10, 0.2, 0))
 
 
 def test_a_price_that_is_known_only_afterwards_is_no_price():
-    with asking({"context_length": 4000, "pricing": {"prompt": "-1", "completion": "-1"}}) as told:
-        assert told.prices is None
+    with facts_from(
+        {"context_length": 4000, "pricing": {"prompt": "-1", "completion": "-1"}}
+    ) as facts:
+        assert facts.prices is None
 
 
 def test_llama_cpp_tells_what_is_loaded_on_another_page():
     meta = {"n_ctx_train": 32768, "n_params": 1_500_000_000}
     props = {"default_generation_settings": {"n_ctx": 4096}, "modalities": {"vision": True}}
-    with asking({"owned_by": "llamacpp", "meta": meta}, {"/props": props}) as told:
-        assert (told.window, told.images, told.billions) == (4096, True, 1.5)
+    with facts_from({"owned_by": "llamacpp", "meta": meta}, {"/props": props}) as facts:
+        assert (facts.window, facts.images, facts.billions) == (4096, True, 1.5)
 
 
 def test_llama_cpp_without_that_page_tells_what_the_model_was_made_for():
-    with asking({"owned_by": "llamacpp", "meta": {"n_ctx_train": 32768}}) as told:
-        assert told.window == 32768
+    with facts_from({"owned_by": "llamacpp", "meta": {"n_ctx_train": 32768}}) as facts:
+        assert facts.window == 32768
 
 
 def test_ollama_tells_what_is_loaded():
@@ -77,40 +79,45 @@ def test_ollama_tells_what_is_loaded():
         },
         "/api/ps": {"models": [{"name": "m", "context_length": 16384}]},
     }
-    with asking({"owned_by": "library"}, pages) as told:
-        assert (told.window, told.images, told.tools, told.billions) == (16384, True, False, 7.6)
-        assert not told.note
+    with facts_from({"owned_by": "library"}, pages) as facts:
+        assert (facts.window, facts.images, facts.tools, facts.billions) == (
+            16384,
+            True,
+            False,
+            7.6,
+        )
+        assert not facts.note
 
 
 def test_ollama_tells_what_its_model_file_asks_for():
     pages = {"/api/show": {"parameters": "stop x\nnum_ctx    12000"}, "/api/ps": {"models": []}}
-    with asking({"owned_by": "library"}, pages) as told:
-        assert told.window == 12000
+    with facts_from({"owned_by": "library"}, pages) as facts:
+        assert facts.window == 12000
 
 
 def test_ollama_that_tells_nothing_has_its_own_small_default():
-    with asking({"owned_by": "library"}, {"/api/show": {}, "/api/ps": {}}) as told:
-        assert told.window == OLLAMA_WINDOW
-        assert "OLLAMA_CONTEXT_LENGTH" in told.note
+    with facts_from({"owned_by": "library"}, {"/api/show": {}, "/api/ps": {}}) as facts:
+        assert facts.window == OLLAMA_WINDOW
+        assert "OLLAMA_CONTEXT_LENGTH" in facts.note
 
 
 def test_lm_studio_tells_what_is_loaded_on_its_own_page():
     entry = {"id": "m", "type": "vlm", "max_context_length": 99999, "loaded_context_length": 5000}
-    with asking({}, {"/api/v0/models": {"data": [entry]}}) as told:
-        assert (told.window, told.images) == (5000, True)
+    with facts_from({}, {"/api/v0/models": {"data": [entry]}}) as facts:
+        assert (facts.window, facts.images) == (5000, True)
 
 
 def test_a_server_that_tells_nothing_is_no_error():
-    with asking() as told:
-        assert told.window == 0
+    with facts_from() as facts:
+        assert facts.window == 0
 
 
 @pytest.mark.parametrize(
     "fields", [{"meta": 5}, {"pricing": "free"}, {"context_length": "many"}, {"top_provider": []}]
 )
 def test_odd_fields_are_passed_over(fields: dict[str, Any]):
-    with asking(fields) as told:
-        assert told.window == 0
+    with facts_from(fields) as facts:
+        assert facts.window == 0
 
 
 @pytest.mark.parametrize("page", [{"data": 3}, [1], {"models": []}])

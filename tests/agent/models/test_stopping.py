@@ -24,7 +24,7 @@ HELLO = Request("You help.", [], [{"role": "user", "content": "hello"}])
 
 
 @contextlib.contextmanager
-def asking(
+def request_in_thread(
     model: Model, stop: Stop, request: Request = HELLO, sink: Any = ignore
 ) -> Generator[None]:
     """Ask in another thread; at the end of the block the call must have been interrupted."""
@@ -59,7 +59,7 @@ class Deaf:
         self._listener.settimeout(TIMEOUT_S)
 
     @contextlib.contextmanager
-    def heard(self) -> Generator[socket.socket]:
+    def accepting(self) -> Generator[socket.socket]:
         """The connection, once its first bytes have come."""
         line, _ = self._listener.accept()
         with line:
@@ -79,7 +79,7 @@ def until(is_true: Callable[[], bool]) -> None:
 def test_a_stop_before_the_first_byte(server: ScriptedServer, model: Model):
     quiet, stop = Quiet(), Stop()
     server.add(Hold(quiet))
-    with asking(model, stop):
+    with request_in_thread(model, stop):
         assert quiet.started.wait(TIMEOUT_S)
         stop.set()
 
@@ -88,7 +88,7 @@ def test_a_stop_in_the_middle_of_a_stream(server: ScriptedServer, model: Model):
     stop, sink = Stop(), RecordingSink()
     quiet = Quiet()
     server.add(silence(quiet, after="Half of"))
-    with asking(model, stop, sink=sink):
+    with request_in_thread(model, stop, sink=sink):
         until(lambda: sink.text == "Half of" and quiet.started.is_set())
         stop.set()
 
@@ -96,22 +96,22 @@ def test_a_stop_in_the_middle_of_a_stream(server: ScriptedServer, model: Model):
 def test_a_stop_between_two_chunks_that_are_there_already(server: ScriptedServer, model: Model):
     stop = Stop()
     server.add("one two three four")
-    heard: list[Any] = []
+    events: list[Any] = []
 
     def stop_at_once(event: Any) -> None:
-        heard.append(event)
+        events.append(event)
         stop.set()
 
     with pytest.raises(Interrupted):
         model.ask(HELLO, stop, stop_at_once)
-    assert len(heard) == 1
+    assert len(events) == 1
 
 
 def test_a_stop_in_the_tls_handshake(deaf: Deaf, connect: Make, format_: Format):
     stop = Stop()
     with (
-        asking(connect(format_, f"https://127.0.0.1:{deaf.port}"), stop),
-        deaf.heard(),
+        request_in_thread(connect(format_, f"https://127.0.0.1:{deaf.port}"), stop),
+        deaf.accepting(),
     ):
         stop.set()
 
@@ -119,27 +119,30 @@ def test_a_stop_in_the_tls_handshake(deaf: Deaf, connect: Make, format_: Format)
 def test_a_stop_while_a_long_request_is_sent(deaf: Deaf, connect: Make, format_: Format):
     stop = Stop()
     long = HELLO._replace(messages=[{"role": "user", "content": "x" * 30_000_000}])
-    with asking(connect(format_, f"http://127.0.0.1:{deaf.port}"), stop, long), deaf.heard():
+    with (
+        request_in_thread(connect(format_, f"http://127.0.0.1:{deaf.port}"), stop, long),
+        deaf.accepting(),
+    ):
         stop.set()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how a queue overflows is the system's own")
 def test_a_stop_while_connecting(connect: Make, format_: Format):
     stop = Stop()
-    with contextlib.ExitStack() as kept:
-        listener = kept.enter_context(socket.socket())
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         port = listener.getsockname()[1]
-        while _is_accepted(kept, port):  # fill the queue, after which the system drops what comes
+        while _is_accepted(stack, port):  # fill the queue, after which the system drops what comes
             pass
-        with asking(connect(format_, f"http://127.0.0.1:{port}"), stop):
+        with request_in_thread(connect(format_, f"http://127.0.0.1:{port}"), stop):
             until(lambda: _connecting_to(port) >= 2)
             stop.set()
 
 
-def _is_accepted(kept: contextlib.ExitStack, port: int) -> bool:
-    line = kept.enter_context(socket.socket())
+def _is_accepted(stack: contextlib.ExitStack, port: int) -> bool:
+    line = stack.enter_context(socket.socket())
     line.setblocking(False)
     line.connect_ex(("127.0.0.1", port))
     line.settimeout(0.2)
@@ -158,18 +161,18 @@ def _connecting_to(port: int) -> int:
 def test_a_stop_while_a_name_is_looked_up(
     connect: Make, format_: Format, monkeypatch: pytest.MonkeyPatch
 ):
-    stop, begun, over = Stop(), threading.Event(), threading.Event()
+    stop, is_begun, over = Stop(), threading.Event(), threading.Event()
     real = socket.getaddrinfo
 
     def slow(host: str, *args: Any, **more: Any) -> Any:
         if host == "slow.test":
-            begun.set()
+            is_begun.set()
             over.wait(TIMEOUT_S)
         return real(host, *args, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    with asking(connect(format_, "http://slow.test"), stop):
-        assert begun.wait(TIMEOUT_S)
+    with request_in_thread(connect(format_, "http://slow.test"), stop):
+        assert is_begun.wait(TIMEOUT_S)
         stop.set()
     over.set()
 
@@ -185,7 +188,7 @@ def test_a_turn_that_was_stopped_before_asks_nothing(server: ScriptedServer, mod
 def test_after_a_stop_the_next_turn_works(server: ScriptedServer, model: Model):
     quiet, stop = Quiet(), Stop()
     server.add(silence(quiet, after="Half"), "whole")
-    with asking(model, stop):
+    with request_in_thread(model, stop):
         assert quiet.started.wait(TIMEOUT_S)
         stop.set()
     assert model.ask(HELLO, Stop(), ignore).text == "whole"
@@ -215,7 +218,7 @@ def test_a_stop_ends_only_its_own_call(server: ScriptedServer, model: Model):
     server.add(silence(first), silence(second, then="still here"))
     stop = Stop()
     replies: list[str] = []
-    with asking(model, stop):
+    with request_in_thread(model, stop):
         assert first.started.wait(TIMEOUT_S)
         other = threading.Thread(
             target=lambda: replies.append(model.ask(HELLO, Stop(), ignore).text), daemon=True

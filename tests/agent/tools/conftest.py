@@ -27,8 +27,8 @@ class Desk:
 
     bench: ToolContext
     session_id: str = "s1"
-    shown: list[str] = field(default_factory=list)
-    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    updates: list[str] = field(default_factory=list)
+    questions: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     nested: list[tuple[str, Args]] = field(default_factory=list)
     run_nested: Callable[[str, Args], Result] = lambda name, args: Result(f"{name} {args}")
@@ -39,7 +39,7 @@ class Desk:
 
     def call(self, stop: Stop | None = None, permit: Permit | None = None) -> Call:
         def ask(question: str, choices: Sequence[str]) -> str:
-            self.asked.append((question, tuple(choices)))
+            self.questions.append((question, tuple(choices)))
             return "blue"
 
         def run_tool(name: str, arguments: Args) -> Result:
@@ -53,7 +53,7 @@ class Desk:
             bench=self.bench,
             stop=stop or Stop(),
             permit=permit or Permit._for_tests(),
-            progress=self.shown.append,
+            progress=self.updates.append,
             ask_user=ask,
             ask_host=self.hosts.append,
             note_host=lambda _host: None,

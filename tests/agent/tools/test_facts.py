@@ -78,8 +78,8 @@ def test_the_gate_asks_about_a_path_outside_the_workspace(
 
     chat.agent.sink = answer
     chat.say()
-    (asked,) = chat.sink.of(QuestionAsked)
-    assert asked.tool_name == "plant"
+    (question,) = chat.sink.of(QuestionAsked)
+    assert question.tool_name == "plant"
     assert remembered == [f"write:{tmp_path / 'other' / 'x'}"]
 
 

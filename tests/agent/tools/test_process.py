@@ -132,7 +132,7 @@ def test_closing_ends_every_child_and_may_be_done_twice(make_desk: MakeDesk) -> 
     assert has_ended(int((desk.workspace / "child").read_text()))
 
 
-VICTIM = """
+KILLED_SCRIPT = """
 import os, sys, signal, threading
 from pathlib import Path
 from hermes_agent.approval.gate import Permit
@@ -161,7 +161,7 @@ if sys.argv[3] == "kill":
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_no_child_outlives_us_however_we_end(tmp_path: Path, how: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", VICTIM, str(tmp_path), "host", how],
+        [sys.executable, "-c", KILLED_SCRIPT, str(tmp_path), "host", how],
         capture_output=True,
         text=True,
         timeout=20,

@@ -23,7 +23,7 @@ PARAMETERS = schema.of(
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("arguments", "expected"),
     [
         ({"count": 5}, {"count": 5}),
         ({"count": "5"}, {"count": 5}),
@@ -43,13 +43,13 @@ PARAMETERS = schema.of(
         ({"path": 5}, {"path": "5"}),
     ],
 )
-def test_what_is_obviously_meant_is_put_right(given: Any, expected: Any) -> None:
-    checked = schema.check(PARAMETERS, {"path": "x", **given})
+def test_what_is_obviously_meant_is_put_right(arguments: Any, expected: Any) -> None:
+    checked = schema.check(PARAMETERS, {"path": "x", **arguments})
     assert checked == {"path": "x", "size": 5, **expected}
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "words"),
     [
         ({}, "'path' is missing. Give a text: where."),
         ({"path": None}, "'path' is missing"),
@@ -67,9 +67,9 @@ def test_what_is_obviously_meant_is_put_right(given: Any, expected: Any) -> None
         ({"path": "x", "zzz": 1}, "Arguments: path, count"),
     ],
 )
-def test_what_is_wrong_is_told_with_what_to_send(given: Any, words: str) -> None:
+def test_what_is_wrong_is_told_with_what_to_send(arguments: Any, words: str) -> None:
     with pytest.raises(ToolError) as caught:
-        schema.check(PARAMETERS, given)
+        schema.check(PARAMETERS, arguments)
     assert words in str(caught.value)
 
 
@@ -79,8 +79,8 @@ def test_a_schema_may_say_more_than_is_checked() -> None:
         "properties": {"x": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "y": True},
         "additionalProperties": True,
     }
-    given = {"x": 5, "y": [], "z": {}}
-    assert schema.check(foreign, given) == given
+    arguments = {"x": 5, "y": [], "z": {}}
+    assert schema.check(foreign, arguments) == arguments
     assert schema.check({}, {}) == {}
 
 

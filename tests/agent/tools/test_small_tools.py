@@ -15,7 +15,7 @@ from hermes_state.values import NewMessage
 from tests.agent.tools.conftest import Desk
 
 
-def kept(desk: Desk, text: str) -> None:
+def check_memory(desk: Desk, text: str) -> None:
     """Store a result of the todo tool, as a turn does."""
     desk.bench.store.write(
         messages.append,
@@ -25,8 +25,8 @@ def kept(desk: Desk, text: str) -> None:
 
 
 def test_a_list_is_put_into_one_form(desk: Desk) -> None:
-    given = "- [x] done\n* [ ] open\n1. first\n[~]   doing  it\n- [X] also done\nplain\n\n"
-    assert desk.text(TODO, list=given) == (
+    text = "- [x] done\n* [ ] open\n1. first\n[~]   doing  it\n- [X] also done\nplain\n\n"
+    assert desk.text(TODO, list=text) == (
         "- [x] done\n- [ ] open\n- [ ] first\n- [~] doing it\n- [x] also done\n- [ ] plain"
     )
     assert desk.text(TODO, list="") == "The list is empty."
@@ -35,26 +35,26 @@ def test_a_list_is_put_into_one_form(desk: Desk) -> None:
 
 def test_the_last_list_of_the_transcript_is_the_list(desk: Desk) -> None:
     assert desk.text(TODO) == "The list is empty."
-    kept(desk, desk.text(TODO, list="- [ ] a"))
-    kept(desk, desk.text(TODO, list="- [x] a\n- [ ] b"))
-    kept(desk, "The argument 'lst' does not exist.")
+    check_memory(desk, desk.text(TODO, list="- [ ] a"))
+    check_memory(desk, desk.text(TODO, list="- [x] a\n- [ ] b"))
+    check_memory(desk, "The argument 'lst' does not exist.")
     assert desk.text(TODO) == "- [x] a\n- [ ] b"
 
 
 def test_the_list_survives_compaction(desk: Desk) -> None:
     store = desk.bench.store
     store.write(messages.append, "s1", NewMessage("user", "hello"))
-    kept(desk, desk.text(TODO, list="- [ ] a"))
+    check_memory(desk, desk.text(TODO, list="- [ ] a"))
     desk.session_id = store.write(lineage.rotate, "s1", [{"role": "user", "content": "summary"}])
     assert desk.text(TODO) == "- [ ] a"
     assert current(store, desk.session_id) == "- [ ] a"
-    kept(desk, desk.text(TODO, list=""))
+    check_memory(desk, desk.text(TODO, list=""))
     assert desk.text(TODO) == "The list is empty."
 
 
 def test_a_question_goes_to_the_person(desk: Desk) -> None:
     assert desk.text(CLARIFY, question="Which colour?", choices=["red", "blue", " "]) == "blue"
-    assert desk.asked == [("Which colour?", ("red", "blue"))]
+    assert desk.questions == [("Which colour?", ("red", "blue"))]
     assert "empty" in desk.error(CLARIFY, question=" ")
     assert "at most 8" in desk.error(CLARIFY, question="x", choices=list("abcdefghi"))
 

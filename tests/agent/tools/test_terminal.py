@@ -98,7 +98,7 @@ def test_a_secret_in_the_output_is_replaced(desk: Desk) -> None:
     secrets.register({"SOME_KEY": "sk-1234567890"})
     text = desk.text(TOOL, command="echo the key is sk-1234567890")
     assert text == "the key is [secret SOME_KEY]"
-    assert "sk-1234567890" not in "".join(desk.shown)
+    assert "sk-1234567890" not in "".join(desk.updates)
 
 
 def test_bytes_that_are_no_text_are_replaced(desk: Desk) -> None:
@@ -132,8 +132,8 @@ def test_endless_output_is_kept_within_bounds(desk: Desk) -> None:
 
 def test_progress_is_told_as_it_comes_and_less_of_it_later(desk: Desk) -> None:
     desk.run(TOOL, command="echo first; seq 1 20000")
-    assert desk.shown[0].startswith("first")
-    assert sum(map(len, desk.shown)) < 20_000
+    assert desk.updates[0].startswith("first")
+    assert sum(map(len, desk.updates)) < 20_000
 
 
 def test_a_command_that_takes_too_long_is_ended_and_says_so(desk: Desk) -> None:
@@ -146,8 +146,8 @@ def test_a_command_that_takes_too_long_is_ended_and_says_so(desk: Desk) -> None:
 
 def test_a_stop_ends_the_whole_group(desk: Desk) -> None:
     stop = Stop()
-    begun = desk.workspace / "begun"
-    stopper = threading.Thread(target=lambda: (wait_for(begun), stop.set()))
+    marker = desk.workspace / "begun"
+    stopper = threading.Thread(target=lambda: (wait_for(marker), stop.set()))
     stopper.start()
     command = "trap '' TERM; sleep 300 & echo $! > child; touch begun; wait; sleep 300"
     with pytest.raises(Interrupted):

@@ -30,12 +30,12 @@ class Site:
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer | Callable[[BaseHTTPRequestHandler], None]] = {}
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
         site = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                site.asked.append((self.path, dict(self.headers)))
+                site.requests.append((self.path, dict(self.headers)))
                 answer = site.answers.get(urlsplit(self.path).path)
                 if callable(answer):
                     answer(self)
@@ -76,10 +76,10 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    made = Site()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    running_site = Site()
+    yield running_site
+    running_site.server.shutdown()
+    running_site.server.server_close()
 
 
 PAGE = """<!DOCTYPE html><html><head><title>The  Title</title><style>p {}</style></head>
@@ -97,8 +97,8 @@ def test_a_page_is_read_as_text(desk: Desk, site: Site) -> None:
     assert "- one\n- two" in text
     assert "```\n  code\n    kept\n```" in text
     assert "| a | b" in text
-    for gone in ("alert", "Home", "Buy", "imprint", "p {}"):
-        assert gone not in text
+    for word in ("alert", "Home", "Buy", "imprint", "p {}"):
+        assert word not in text
 
 
 def test_the_main_part_of_a_page_is_enough() -> None:
@@ -195,7 +195,7 @@ def test_this_machine_is_refused_however_it_is_written(desk: Desk, site: Site, h
     site.put("/", "inside", "text/plain")
     message = desk.error(web_fetch.TOOL, url=f"http://{host}:{site.server.server_port}/")
     assert "private network" in message or "not known" in message
-    assert site.asked == []
+    assert site.requests == []
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_what_is_no_web_address_is_refused(desk: Desk, url: str, words: str) -> 
 def test_an_address_with_a_secret_in_it_is_refused(desk: Desk, site: Site) -> None:
     secrets.register({"SOME_KEY": "sk-1234567890"})
     assert "secret" in desk.error(site.tool, url=f"{site.url}/?k=sk-1234567890")
-    assert site.asked == []
+    assert site.requests == []
 
 
 def test_the_vetted_address_is_connected_to_under_the_name(desk: Desk, site: Site) -> None:
@@ -235,7 +235,7 @@ def test_the_vetted_address_is_connected_to_under_the_name(desk: Desk, site: Sit
     tool = web_fetch.make(Web({f"localhost:{port}"}))
     # The name may lead to ::1 first, where nobody listens.
     assert desk.text(tool, url=f"http://localhost:{port}/") == "named"
-    assert site.asked[0][1]["Host"] == f"localhost:{port}"
+    assert site.requests[0][1]["Host"] == f"localhost:{port}"
 
 
 def test_a_server_that_is_not_there_is_told(desk: Desk, site: Site) -> None:
@@ -245,15 +245,15 @@ def test_a_server_that_is_not_there_is_told(desk: Desk, site: Site) -> None:
 
 
 def test_a_stop_does_not_wait_for_a_silent_server(desk: Desk, site: Site) -> None:
-    asked, over = threading.Event(), threading.Event()
+    is_requested, over = threading.Event(), threading.Event()
 
     def silent(_handler: BaseHTTPRequestHandler) -> None:
-        asked.set()
+        is_requested.set()
         over.wait(30)
 
     site.answers["/"] = silent
     stop = Stop()
-    stopper = threading.Thread(target=lambda: (asked.wait(30), stop.set()))
+    stopper = threading.Thread(target=lambda: (is_requested.wait(30), stop.set()))
     stopper.start()
     with pytest.raises(Interrupted):
         desk.run(site.tool, stop, url=f"{site.url}/")
@@ -282,7 +282,7 @@ def test_results_are_read_off_the_page_without_advertisements(site: Site) -> Non
         ("First hit", "https://example.org/a?b=1", "About the first."),
         ("Second", "https://example.com/", "The second."),
     ]
-    assert parse_qs(urlsplit(site.asked[0][0]).query) == {"q": ["two words"]}
+    assert parse_qs(urlsplit(site.requests[0][0]).query) == {"q": ["two words"]}
     assert len(provider.search("x", 1, Stop())) == 1
 
 
@@ -301,7 +301,7 @@ def test_a_searxng_server_is_asked_when_it_is_configured(make_desk: MakeDesk, si
     desk = make_desk(search_url=f"{site.url}/sx/")
     text = desk.text(web_search.TOOL, query="hello")
     assert text == "1. T\n   https://example.org\n   about it"
-    assert "format=json" in site.asked[0][0]
+    assert "format=json" in site.requests[0][0]
     site.put("/sx/search", "no", "text/plain", 403)
     assert "search.formats" in desk.error(web_search.TOOL, query="hello")
     site.put("/sx/search", "<html>", "text/html")
