@@ -55,13 +55,13 @@ def test_a_restored_home_has_everything_but_what_can_be_made_again(
 ) -> None:
     monkeypatch.setenv("HERMES_BACKUP_PASSPHRASE", "correct horse")
     file = tmp_path / "backup"
-    made = shell.json(f"backup -o {file}" + " --encrypt" * encrypt)
-    assert made["bytes"] == file.stat().st_size
+    report = shell.json(f"backup -o {file}" + " --encrypt" * encrypt)
+    assert report["bytes"] == file.stat().st_size
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.read_bytes().startswith(MAGIC) is encrypt
     other = Home(tmp_path / "other" / "home")
     monkeypatch.setenv("HERMES_HOME", str(other.root))
-    assert shell.json(f"restore --check {file}")["files"] == made["files"]
+    assert shell.json(f"restore --check {file}")["files"] == report["files"]
     assert not other.root.exists()
     restored = shell.json(f"restore {file}")
     assert restored["previous"] is None

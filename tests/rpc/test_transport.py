@@ -81,8 +81,8 @@ def test_joined_pieces_have_the_number_of_the_last_one() -> None:
     for _ in range(20):
         slow.reads.release()
     assert transport.drain(TIMEOUT_S)
-    told = [(p["log"], p["seq"], p["payload"]["text"]) for p in (f["params"] for f in slow.got)]
-    assert told == [("log", 1, "a"), ("log", 3, "bc"), ("another log", 1, "d")]
+    received = [(p["log"], p["seq"], p["payload"]["text"]) for p in (f["params"] for f in slow.got)]
+    assert received == [("log", 1, "a"), ("log", 3, "bc"), ("another log", 1, "d")]
 
 
 def test_a_client_that_never_reads_is_given_up_and_told_once() -> None:

@@ -15,7 +15,7 @@ from hermes_state.values import NewMessage
 from tests.agent.tools.conftest import Desk
 
 
-def check_memory(desk: Desk, text: str) -> None:
+def store_result(desk: Desk, text: str) -> None:
     """Store a result of the todo tool, as a turn does."""
     desk.bench.store.write(
         messages.append,
@@ -35,20 +35,20 @@ def test_a_list_is_put_into_one_form(desk: Desk) -> None:
 
 def test_the_last_list_of_the_transcript_is_the_list(desk: Desk) -> None:
     assert desk.text(TODO) == "The list is empty."
-    check_memory(desk, desk.text(TODO, list="- [ ] a"))
-    check_memory(desk, desk.text(TODO, list="- [x] a\n- [ ] b"))
-    check_memory(desk, "The argument 'lst' does not exist.")
+    store_result(desk, desk.text(TODO, list="- [ ] a"))
+    store_result(desk, desk.text(TODO, list="- [x] a\n- [ ] b"))
+    store_result(desk, "The argument 'lst' does not exist.")
     assert desk.text(TODO) == "- [x] a\n- [ ] b"
 
 
 def test_the_list_survives_compaction(desk: Desk) -> None:
     store = desk.bench.store
     store.write(messages.append, "s1", NewMessage("user", "hello"))
-    check_memory(desk, desk.text(TODO, list="- [ ] a"))
+    store_result(desk, desk.text(TODO, list="- [ ] a"))
     desk.session_id = store.write(lineage.rotate, "s1", [{"role": "user", "content": "summary"}])
     assert desk.text(TODO) == "- [ ] a"
     assert current(store, desk.session_id) == "- [ ] a"
-    check_memory(desk, desk.text(TODO, list=""))
+    store_result(desk, desk.text(TODO, list=""))
     assert desk.text(TODO) == "The list is empty."
 
 
