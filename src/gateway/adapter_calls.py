@@ -39,7 +39,7 @@ async def attempted(
     *args: Params.args,
     **kwargs: Params.kwargs,
 ) -> None:
-    """Call a method whose result nobody waits for; what it raises is logged, and its caller goes on."""
+    """Call a method without waiting for its result; log what it raises, and let the caller continue."""
     try:
         await method(*args, **kwargs)
     except Exception:

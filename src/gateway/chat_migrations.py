@@ -63,11 +63,11 @@ class ChatMigrations:
     """The migrated chats of all platforms. May be used from several threads."""
 
     def __init__(
-        self, store: Store, platforms: Iterable[str], is_spoken_in: Callable[[str, str], bool]
+        self, store: Store, platforms: Iterable[str], has_conversation: Callable[[str, str], bool]
     ) -> None:
-        """`is_spoken_in` says of a platform's chat whether there is a conversation in it."""
+        """`has_conversation` says of a platform's chat whether there is a conversation in it."""
         self._store = store
-        self._is_spoken_in = is_spoken_in
+        self._is_spoken_in = has_conversation
         self._lock = threading.Lock()
         self._moved = {name: _read(store.read(meta.get, _key(name))) for name in platforms}
 

@@ -114,7 +114,7 @@ class ChatTurns:
         """Where the replies of open turns go, as far as it was needed."""
         self._turns_with_questions: set[str] = set()
         """The running turns that have asked a question, which may be answered by now."""
-        self._held: Counter[str] = Counter()
+        self._blocked: Counter[str] = Counter()
         """Chats for which nothing may begin, whichever conversation they are in by then."""
         self._followers: dict[str, list[Callable[[], object]]] = {}
         """Callbacks of those who wait for the end of a turn, by turn."""
@@ -186,16 +186,16 @@ class ChatTurns:
         return target
 
     @contextmanager
-    def held(self, session_key: str) -> Generator[None]:
-        """Begin nothing for a chat inside the block, also where it goes on meanwhile."""
+    def blocked(self, session_key: str) -> Generator[None]:
+        """Begin no turn for a chat inside the block, also in the conversation that it moves to."""
         with self._lock:
-            self._held[session_key] += 1
+            self._blocked[session_key] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._held[session_key] -= 1
-                self._held += Counter()  # drops those at zero
+                self._blocked[session_key] -= 1
+                self._blocked += Counter()  # drops those at zero
             self.engine.wake()
 
     # -- what a chat has --------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class ChatTurns:
         here = self.conversation_of(session_key)
         if not here:
             return False
-        self.engine.wait_until_left(here)
+        self.engine.wait_for_ended_turn(here)
         if self.engine.work.is_compacting(here):
             return True
         return any(row["conversation_id"] == here for row in self.open_turns(session_key))
@@ -276,12 +276,12 @@ class ChatTurns:
         )
         return self.engine.agent(session_id, plan)
 
-    def has_asked(self, running: Running) -> bool:
-        """Return whether a running turn has asked something."""
+    def has_question(self, running: Running) -> bool:
+        """Return whether a running turn has an open question."""
         return running.turn.id in self._turns_with_questions
 
     def is_background(self, running: Running) -> bool:
-        """Return whether a turn runs in the background of the chat that asked for it."""
+        """Return whether a turn is a background job of its chat."""
         target = self.target_of(running.turn.id)
         if target is None:
             return False
@@ -317,7 +317,7 @@ class ChatTurns:
         target = self.target_of(turn.id)
         if target is None:
             raise StoreError(f"The message of turn {turn.id} is gone.")
-        if target.session_key in self._held:
+        if target.session_key in self._blocked:
             raise NotReadyError
         place = target.source
         platform, permissions = place.platform.value, self._access.permissions_of(place)
@@ -344,7 +344,7 @@ class ChatTurns:
         return self._workspaces.of(source, permissions.role, session["cwd"] if session else None)
 
     def _resume(self, running: Running) -> bool:
-        """Note that a turn goes on; return False when its chat was leaving the conversation.
+        """Note that a turn resumes; return False when its chat was leaving the conversation.
 
         It was being stopped when the process ended, as /new does.
         """
@@ -411,7 +411,7 @@ class ChatTurns:
         self._delivery.enqueue(self._replies.question(target, event, is_beside=is_background))
 
     def _notify(self, turn: QueuedTurn, target: ReplyTarget, notice: Notice) -> None:
-        """Show a notice in the chat, once per conversation; without it the turn goes on."""
+        """Show a notice in the chat, once per conversation; if that fails, the turn continues."""
         try:
             self._delivery.enqueue(self._replies.notice(target, turn.conversation_id, notice))
         except StoreError as error:
@@ -429,7 +429,7 @@ class ChatTurns:
             self._streams.stopped(turn.id, target.source.platform.value, self._loop)
         self._streams.end(turn.id, self._loop)
         if outcome is None:
-            self._bring(turn.id, target)
+            self._deliver_foreign_answer(turn.id, target)
         elif not is_suspended:
             self.answered_count += outcome.status == "answered"
             self.failed_count += outcome.status == "failed"
@@ -447,14 +447,14 @@ class ChatTurns:
         self._on_change()
 
     def turn_ended_elsewhere(self, turn_id: str) -> None:
-        """Bring the answer that a terminal gave."""
+        """Deliver the answer that a terminal gave."""
         if (target := self.target_of(turn_id)) is not None:
-            self._bring(turn_id, target)
+            self._deliver_foreign_answer(turn_id, target)
             self._delivery.wake()
         self._forget(turn_id)
 
-    def _bring(self, turn_id: str, target: ReplyTarget) -> None:
-        """Bring the answer that another process gave, or say that the conversation was deleted."""
+    def _deliver_foreign_answer(self, turn_id: str, target: ReplyTarget) -> None:
+        """Deliver the answer that another process gave, or say that the conversation was deleted."""
         row = self._store.read(turns.find, turn_id)
         if row is None:
             self.failed_count += 1
@@ -462,7 +462,7 @@ class ChatTurns:
             parts = self._replies.pieces(target, f"⚠️ {_DELETED}", name=f"gone:{turn_id}")
             self._delivery.enqueue(parts)
         elif row["ended_at"] is not None:
-            self._replies.bring(row)
+            self._replies.store_foreign_answer(row)
             log_fields.log_end(
                 turn_id, row["session_id"], target, row["state"], row["reason"] or ""
             )

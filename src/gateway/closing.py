@@ -21,7 +21,7 @@ def at_rest(turns: ChatTurns, session_key: str, conversation_id: str) -> Generat
     runs for another chat that is in the conversation goes on.
     """
     engine = turns.engine
-    with turns.held(session_key), engine.paused(conversation_id):
+    with turns.blocked(session_key), engine.paused(conversation_id):
         running = engine.work.get(conversation_id)
         is_own = running is not None and turns.is_for(running, session_key)
         is_cut_off = is_own and running is not None and not engine.is_over(running.turn.id)

@@ -115,7 +115,7 @@ class CommandContext:
         turns, here = self.parts.turns, self._conversation_id
         if not here:
             return False
-        turns.engine.wait_until_left(here)
+        turns.engine.wait_for_ended_turn(here)
         return turns.engine.work.is_at_work(here) or self.is_at_work
 
     @property
@@ -179,7 +179,7 @@ class CommandContext:
         routes, turns = self.parts.sessions, self.parts.turns
         old, switched = self.entry, list[object]()
         old_id = self._conversation_id
-        with turns.held(self.key), turns.engine.paused(old_id, timeout_s=0):
+        with turns.blocked(self.key), turns.engine.paused(old_id, timeout_s=0):
             running = turns.engine.work.get(old_id)
             if running is not None and turns.is_for(running, self.key):
                 # It began after the command was let through.
@@ -187,7 +187,7 @@ class CommandContext:
             opened = self._own(session_id)
             if opened == old.session_id:
                 return opened
-            is_shared = routes.is_elsewhere_too(old)
+            is_shared = routes.is_in_other_chats(old)
             closing.let_go(
                 old.session_id,
                 self.platform,
@@ -277,9 +277,9 @@ class CommandContext:
         return self.parts.turns.queue_notice(accepted, self.target)
 
     def steer(self, text: str) -> str:
-        """Offer a text to the running turn; what it does not take up is answered next.
+        """Offer a text to the running turn; a text that it does not use is answered next.
 
-        Returns why it may not take it up, or that it is answered in another chat.
+        Returns why it may not use it, or that it is answered in another chat.
         """
         accepted, content = self._say(text)
         return self.parts.turns.steer(
@@ -319,7 +319,7 @@ class CommandContext:
         return accepted
 
     def stop_turn(self) -> str:
-        """Stop the running turn; return what goes on."""
+        """Stop the running turn; return what continues."""
         turns = self.parts.turns
         is_stopped = self._interrupt()
         rest = " and ".join(

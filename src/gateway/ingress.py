@@ -102,7 +102,7 @@ class GatewayIngress:
 
     async def wait_for_result(self, turn_id: str) -> TurnResult:
         """Wait for the end of a turn; raises StoreGoneError when the store is gone meanwhile."""
-        return await self._monitor.unless_lost(self._wait_for_result(turn_id))
+        return await self._monitor.cancel_when_lost(self._wait_for_result(turn_id))
 
     async def _wait_for_result(self, turn_id: str) -> TurnResult:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()

@@ -79,10 +79,10 @@ class Pairing:
                 "This code is not valid.",
                 fix="A code is valid for one hour; `hermes gateway people` shows who waits.",
             )
-        self._welcome(found.person)
+        self._send_welcome(found.person)
         return found.person
 
-    def _welcome(self, person: Person) -> None:
+    def _send_welcome(self, person: Person) -> None:
         """Tell a person that they are in; the gateway sends it, also when it is another process."""
         if person.chat_id:
             text = f"You have access now, as {person.role}. Send me a message, or see /help."

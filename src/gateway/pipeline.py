@@ -96,7 +96,7 @@ class Pipeline:
         return (
             self._receipt_of(reply_target.inbound_message(event, source)) is None
             and self._parts.access.role_of(source) is not None
-            and not self._is_overheard(event, source)
+            and not self._is_for_others(event, source)
             and (not self._is_command(event) or takes_files(event.get_command() or ""))
         )
 
@@ -112,7 +112,7 @@ class Pipeline:
             return Receipt("command", is_new=False, is_over=False)
         parts.conversations.check_owner(event, source, item.key)
         if role is not None and self._is_plain(item):
-            entry = parts.sessions.going_on(item.key, source)
+            entry = parts.sessions.current_entry(item.key, source)
             with suppress(ConversationOverError, SessionNotFoundError):
                 if entry is not None:
                     return self._accept(item, entry)
@@ -122,7 +122,7 @@ class Pipeline:
         if receipt is not None:
             return receipt
         if role is None:
-            return self._turn_away(item)
+            return self._ignore_stranger(item)
         if not self._is_for_us(item):
             return self._ignore(item.message)
         text = self._rewritten(event, source)
@@ -155,7 +155,7 @@ class Pipeline:
             event.text = skills.prompt(skill, "".join(words))
         elif previous is None and (session_id := self._answer_question(item)):
             return Receipt("command", session_id=session_id)
-        if previous is not None and previous.was_heard:
+        if previous is not None and previous.reached_model:
             return self._say_edited(item, previous)
         return self._say(item)
 
@@ -186,7 +186,7 @@ class Pipeline:
             and event.edits is None
             and not event.must_be_known
             and not event.options
-            and not self._is_overheard(event, item.source)
+            and not self._is_for_others(event, item.source)
             and not plugins.has_hook("on_message_received")
             and not questions.may_be_answered(event, item.key, self._parts.turns)
         )
@@ -221,15 +221,15 @@ class Pipeline:
         """Return whether a message is addressed to us, and not an edit that changes nothing."""
         event, previous = item.event, item.previous
         if previous is None:
-            return not self._is_overheard(event, item.source)
+            return not self._is_for_others(event, item.source)
         if not previous.is_own:
             logger.info("Message %s edits what somebody else wrote", event.message_id)
             return False
-        if not previous.was_heard and self._is_overheard(event, item.source):
+        if not previous.reached_model and self._is_for_others(event, item.source):
             return False
-        return not versions.says_the_same(event, previous, self._store)
+        return not versions.is_unchanged_text(event, previous, self._store)
 
-    def _is_overheard(self, event: MessageEvent, source: SessionSource) -> bool:
+    def _is_for_others(self, event: MessageEvent, source: SessionSource) -> bool:
         """Return whether a message in a group is not addressed to us."""
         if not source.is_group:
             return False
@@ -238,7 +238,7 @@ class Pipeline:
         if not self._groups_need_mention or event.is_mention:
             return False
         key = self._parts.sessions.key_of(source)
-        return not questions.is_asked(event, key, self._parts.turns, self._store)
+        return not questions.is_answer(event, key, self._parts.turns, self._store)
 
     def _has_command(self, event: MessageEvent) -> bool:
         """Return whether there is a command or a skill of the name that a message begins with."""
@@ -280,7 +280,7 @@ class Pipeline:
             )
         return self._ignore(item.message)._replace(reply=_DROPPED)
 
-    def _turn_away(self, item: Inbound) -> Receipt:
+    def _ignore_stranger(self, item: Inbound) -> Receipt:
         """Ignore a stranger; in a direct chat, send them a code that the owner can approve.
 
         The code is sent at once and never stored; when that fails, they may ask again.
@@ -326,7 +326,7 @@ class Pipeline:
         if not self._cancel(previous):
             if earlier == "background":
                 self._stop_job(item.key, previous)
-            elif name in ("queue", "steer") and previous.was_heard and arguments:
+            elif name in ("queue", "steer") and previous.reached_model and arguments:
                 event.text = f"/{name} {_CORRECTED}{arguments}"
                 event.attachments = versions.new_files(event, previous)
         return self._run(item)
@@ -453,10 +453,10 @@ class Pipeline:
             return Receipt("turn", accepted.turn_id, accepted.session_id, is_new=False)
         entry.session_id = accepted.session_id
         if parts.turns.engine.work.is_at_work(accepted.conversation_id):
-            self._meet_running(accepted, target, content)
+            self._handle_busy(accepted, target, content)
         return Receipt("turn", accepted.turn_id, accepted.session_id)
 
-    def _meet_running(self, accepted: Accepted, target: ReplyTarget, content: object) -> None:
+    def _handle_busy(self, accepted: Accepted, target: ReplyTarget, content: object) -> None:
         """Handle a new turn in a conversation at work, as the settings say."""
         if self._busy_mode == "interrupt":
             self._parts.turns.interrupt_for(accepted, target)

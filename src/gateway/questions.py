@@ -49,7 +49,7 @@ class AskedTurns(Protocol):
     """The part of `ChatTurns` that questions need."""
 
     def running_for(self, session_key: str) -> list[Running]: ...
-    def has_asked(self, running: Running) -> bool: ...
+    def has_question(self, running: Running) -> bool: ...
     def is_background(self, running: Running) -> bool: ...
     def target_of(self, turn_id: str) -> ReplyTarget | None: ...
 
@@ -79,14 +79,14 @@ def answered_by(event: MessageEvent, key: str, turns: AskedTurns, store: Store) 
 
 
 def asker(question: Row, key: str, turns: AskedTurns) -> SessionSource | None:
-    """Return who asked for the turn that puts a question; None when it does not run here."""
+    """Return the person whose turn has a question; None when it does not run here."""
     if all(running.turn.id != question["turn_id"] for running in turns.running_for(key)):
         return None
     target = turns.target_of(question["turn_id"])
     return target.source if target is not None else None
 
 
-def is_asked(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> bool:
+def is_answer(event: MessageEvent, key: str, turns: AskedTurns, store: Store) -> bool:
     """Return whether a message answers a question to its sender.
 
     It is addressed to us then, also in a group and without our name. Only a command answers an approval.
@@ -117,7 +117,7 @@ def pieces(store: Store, question_id: str) -> Iterator[Row]:
 
 def _turns_asking(event: MessageEvent, key: str, turns: AskedTurns) -> list[Running]:
     """Return the turns whose question a message may answer: a job's only when it is a reply."""
-    with_questions = [running for running in turns.running_for(key) if turns.has_asked(running)]
+    with_questions = [running for running in turns.running_for(key) if turns.has_question(running)]
     if event.reply_to_message_id:
         return with_questions
     return [running for running in with_questions if not turns.is_background(running)]

@@ -45,14 +45,14 @@ class Recovery:
 
     def at_start(self) -> None:
         """Send what other processes answered, and report commands that a crash cut off."""
-        self.send_what_others_ended()
+        self.send_foreign_answers()
         commands = self._store.read(inbox.unsettled)
         for row in commands:
             self._report_cut_off(row)
         open_turns = self._store.read(lambda tx: turns.count_open(tx, SURFACE))
         logger.info("recovered", extra={"turns": open_turns, "commands": len(commands)})
 
-    def send_what_others_ended(self) -> None:
+    def send_foreign_answers(self) -> None:
         """Send answers that a terminal gave while no gateway ran.
 
         A repair of the store may have lost the notes of what was sent, so nothing older is.
@@ -60,7 +60,7 @@ class Recovery:
         repaired_at = float(self._store.read(meta.get, REPAIRED_AT) or 0)
         since = max(clock.now() - _MAX_ANSWER_AGE_S, repaired_at)
         for row in self._store.read(turns.unsent, since, self._platforms()):
-            self._replies.bring(row)
+            self._replies.store_foreign_answer(row)
 
     def _report_cut_off(self, row: Row) -> None:
         message = InboundMessage(row["platform"], row["chat_id"], row["message_id"], row["payload"])

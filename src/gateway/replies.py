@@ -118,7 +118,7 @@ class Replies:
     ) -> Sequence[OutboundPart]:
         """Return the parts of the reply of a turn with this outcome.
 
-        `allow` asks whether a file may be sent that nobody may get unasked.
+        `allow` asks for an approval to send a file.
         """
         target = target or reply_target.of_turn(self._store, turn_id)
         if target is None or target.is_in_place:
@@ -136,7 +136,7 @@ class Replies:
             return [_dropped(target, turn_id, text, "it removed all text")]
         return self._with_files(target, turn_id, final_text, allow)
 
-    def bring(self, row: Row) -> None:
+    def store_foreign_answer(self, row: Row) -> None:
         """Store the reply of a turn that another process ended, unless it is stored."""
         if row["state"] in (TurnState.ANSWERED, TurnState.FAILED) and not self._store.read(
             outbox.of_turn, row["id"]

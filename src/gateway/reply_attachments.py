@@ -81,7 +81,7 @@ class ReplyAttachments:
                 lines.append(f"[{Path(path).name or path} is not sent: {refusal}.]")
             else:
                 real = os.path.realpath(path)
-                if _goes_unasked(real, permissions, workspace) or allow(real):
+                if _needs_no_approval(real, permissions, workspace) or allow(real):
                     files.append(real)
                 else:
                     lines.append(f"[{Path(path).name} is not sent: it was not approved.]")
@@ -125,7 +125,7 @@ class ReplyAttachments:
         return not is_hidden and not places.is_secret(path, place)
 
 
-def _goes_unasked(path: str, permissions: Permissions, workspace: Path) -> bool:
+def _needs_no_approval(path: str, permissions: Permissions, workspace: Path) -> bool:
     outputs = Path(os.path.realpath(workspace)) / _OUTPUTS
     return permissions.has_notes or places.is_under(path, str(outputs))
 

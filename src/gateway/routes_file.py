@@ -39,7 +39,7 @@ class RoutesFile:
         self._thread: threading.Thread | None = None
         self._writing = threading.Lock()
 
-    def soon(self) -> None:
+    def schedule(self) -> None:
         """Write the file after a few seconds, with all changes until then."""
         with self._condition:
             self._is_due = True

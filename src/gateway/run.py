@@ -316,7 +316,7 @@ class GatewayRunner:
         """Close a conversation and start another.
 
         Returns how many queued turns move along, and whether a turn was cut off. The queued turns begin
-        after plugins were told of the new conversation.
+        after the hooks of the new conversation.
         """
         if self._services is None:
             self._replace(old, source, None, is_cut_off=False)
@@ -352,7 +352,7 @@ class GatewayRunner:
             lambda: new.append(self.session_store.reset_session(old.session_key)),
             model=self.session_store.model_of(old.session_id),
             interrupted=is_cut_off,
-            is_reported=not (self._goes_on(old) or old.expiry_finalized is True),
+            is_reported=not (self._is_in_other_chats(old) or old.expiry_finalized is True),
             assembly=self._assembly,
         )
         return (new[0] if new else None) or self._first(source)
@@ -374,14 +374,14 @@ class GatewayRunner:
                 agent,
                 lambda: None,
                 model=model,
-                is_reported=not self._goes_on(old),
+                is_reported=not self._is_in_other_chats(old),
                 assembly=self._assembly,
             )
         self._report_reset(new, platform)
 
     def _dropped_agent(self, entry: SessionEntry) -> Agent | None:
-        """Return the agent of a conversation that its chat leaves, unless another chat goes on in it."""
-        if self._services is None or self._goes_on(entry):
+        """Return the agent of a conversation that its chat leaves, unless another chat is in it."""
+        if self._services is None or self._is_in_other_chats(entry):
             return None
         conversation_id = self.store.read(lineage.root, entry.session_id)
         return self._services.turns.engine.agents.drop(conversation_id)
@@ -451,7 +451,7 @@ class GatewayRunner:
             agent,
             lambda: self.session_store.set_expiry_finalized(entry),
             model=self.session_store.model_of(entry.session_id),
-            is_reported=not self._goes_on(entry),
+            is_reported=not self._is_in_other_chats(entry),
             assembly=self._assembly,
         )
 
@@ -459,9 +459,9 @@ class GatewayRunner:
     def _assembly(self) -> Assembly | None:
         return self._services.assembly if self._services is not None else None
 
-    def _goes_on(self, entry: SessionEntry) -> bool:
+    def _is_in_other_chats(self, entry: SessionEntry) -> bool:
         """Return whether other chats are in the conversation of a route."""
-        return self.session_store.is_elsewhere_too(entry) is True  # a scenario's store cannot say
+        return self.session_store.is_in_other_chats(entry) is True  # a scenario's store cannot say
 
     def _tidy(self) -> None:
         if self._services is None:

@@ -87,7 +87,7 @@ class Services:
         platforms = [manifest.name for manifest in manifests]
         limit_bytes = settings.attachment_limit_mb * 1024 * 1024
         access = Access(store, assembly.settings, trusted)
-        migrations = ChatMigrations(store, platforms, sessions.is_spoken_in)
+        migrations = ChatMigrations(store, platforms, sessions.has_conversation)
         self.connections = Connections(home, settings, manifests, migrations)
         adapters = self.connections.for_stored_chats
         workspaces = _opened(Workspaces(home, assembly.settings), home)
@@ -229,7 +229,7 @@ class Services:
 
     def tidy(self) -> None:
         """Do what is due from time to time. Raises StoreError."""
-        self.recovery.send_what_others_ended()
+        self.recovery.send_foreign_answers()
         self.delivery.wake()
         self.buttons.check()
         self.turns.engine.agents.sweep()
@@ -246,7 +246,9 @@ class Services:
     async def _connected(self, name: str, adapter: BasePlatformAdapter) -> None:
         await self.delivery.resolve_unsure(name)
         self.buttons.check()
-        self._spawn(attempted("Finishing drafts of stopped turns", self.streams.settle_left, name))
+        self._spawn(
+            attempted("Finishing drafts of stopped turns", self.streams.settle_orphans, name)
+        )
         self._spawn(self._announce(name, adapter))
 
     async def _announce(self, name: str, adapter: BasePlatformAdapter) -> None:

@@ -131,7 +131,7 @@ class SessionStore:
             if entry.session_key not in self._entries:
                 self._replace(None, entry, RESET)
 
-    def going_on(self, session_key: str, source: SessionSource) -> SessionEntry | None:
+    def current_entry(self, session_key: str, source: SessionSource) -> SessionEntry | None:
         """Return the route of a chat; None when it has none or needs a new conversation.
 
         The store is not read: a conversation that has ended shows when the message is stored.
@@ -170,7 +170,7 @@ class SessionStore:
         with self._lock:
             self._stored.add(session_key)
         if self.config.write_sessions_json:
-            self._routes_file.soon()
+            self._routes_file.schedule()
 
     def reset_session(
         self, session_key: str, display_name: str | None = None
@@ -224,7 +224,7 @@ class SessionStore:
         row = self._db.read(sessions.find, session_id) if self._db is not None else None
         return (row["model"] or "") if row is not None else None
 
-    def is_spoken_in(self, platform: str, chat_id: str) -> bool:
+    def has_conversation(self, platform: str, chat_id: str) -> bool:
         """Return whether a chat has a conversation."""
         origins = (entry.origin for entry in self.list_sessions())
         chats = (
@@ -264,7 +264,7 @@ class SessionStore:
         if old is not None and reason is not None:
             entry.was_auto_reset = True
             entry.auto_reset_reason = reason
-            entry.reset_had_activity = self._was_spoken_in(old)
+            entry.reset_had_activity = self._has_messages(old)
         if old is not None:
             entry.display_name = old.display_name
         self._replace(old, entry, RESET)
@@ -364,7 +364,7 @@ class SessionStore:
         self._changed.add(entry.session_key)  # stored with the next change
         return entry
 
-    def _was_spoken_in(self, entry: SessionEntry) -> bool:
+    def _has_messages(self, entry: SessionEntry) -> bool:
         row = self._db.read(sessions.find, entry.session_id) if self._db is not None else None
         return bool(row and row["message_count"])
 
@@ -373,7 +373,7 @@ class SessionStore:
         if self._db is not None:
             entry.session_id = self._db.read(lineage.tip, entry.session_id)
 
-    def is_elsewhere_too(self, entry: SessionEntry) -> bool:
+    def is_in_other_chats(self, entry: SessionEntry) -> bool:
         """Return whether other chats are in the conversation of this one."""
         if self._db is None:
             return False
@@ -385,7 +385,7 @@ class SessionStore:
         """End the conversation that a chat leaves, unless another chat is in it."""
         if self._db is None or self._db.read(sessions.find, entry.session_id) is None:
             return
-        if not self.is_elsewhere_too(entry):
+        if not self.is_in_other_chats(entry):
             self._db.write(sessions.end_for_reset, entry.session_id, reason)
 
     # -- when it starts afresh ------------------------------------------------------------------
@@ -514,7 +514,7 @@ class SessionStore:
         self._stored.update(keys)  # `|=` with keys would copy them all
         self._changed.difference_update(keys)
         if self.config.write_sessions_json:
-            self._routes_file.soon()
+            self._routes_file.schedule()
 
     def _route(self, entry: SessionEntry) -> Route:
         fields = encode(entry.to_dict())

@@ -48,7 +48,7 @@ class SessionSource:
     """Whether the platform itself vouches for the sender."""
     profile: str | None = None
     is_unverified: bool = False
-    """Whether anybody could have written under this name: they are a guest then, whoever it names."""
+    """Whether the sender could be forged; a forgeable sender is a guest."""
 
     def __post_init__(self) -> None:
         self.scope_id = self.guild_id = self.scope_id or self.guild_id

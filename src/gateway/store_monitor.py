@@ -86,7 +86,7 @@ class StoreMonitor:
             except (StoreError, OSError, RuntimeError) as error:  # no memory; it is tried again
                 logger.warning("Could not check the store: %s", describe_error(error))
 
-    async def unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
+    async def cancel_when_lost(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work`; raises StoreGoneError when the store is gone before it ends."""
         task = asyncio.ensure_future(work)
         try:

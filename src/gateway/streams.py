@@ -101,15 +101,15 @@ class Streams:
     def stopped(self, turn_id: str, platform: str, loop: asyncio.AbstractEventLoop) -> None:
         """Finish the draft of a stopped turn that an earlier process showed."""
         if turn_id not in self._open and not loop.is_closed():
-            loop.call_soon_threadsafe(self._look_for_left, turn_id, platform)
+            loop.call_soon_threadsafe(self._schedule_orphan_settling, turn_id, platform)
 
-    def _look_for_left(self, turn_id: str, platform: str) -> None:
+    def _schedule_orphan_settling(self, turn_id: str, platform: str) -> None:
         task = self._settling[f"left:{turn_id}"] = asyncio.create_task(
-            attempted("Finishing drafts of stopped turns", self.settle_left, platform)
+            attempted("Finishing drafts of stopped turns", self.settle_orphans, platform)
         )
         task.add_done_callback(lambda _task: self._settling.pop(f"left:{turn_id}", None))
 
-    async def settle_left(self, platform: str) -> None:
+    async def settle_orphans(self, platform: str) -> None:
         """Remove the cursor from drafts of killed processes without a reply; their text is lost."""
         adapter = self._adapters().get(platform)
         if adapter is None or not adapter.abilities.can_edit:
@@ -198,7 +198,7 @@ class _Stream:
         self._is_over = True
         self._news.set()
         for pause in self._pauses:
-            _let_go(pause)
+            _release(pause)
 
     def when_quiet(self, do: Callable[[], None]) -> None:
         """Call a function once no request to the platform is running."""
@@ -314,7 +314,7 @@ class _Stream:
         if self._is_over:
             return
         pause: asyncio.Future[None] = self._loop.create_future()
-        alarm = self._loop.call_later(seconds, _let_go, pause)
+        alarm = self._loop.call_later(seconds, _release, pause)
         self._pauses.add(pause)
         try:
             await pause
@@ -335,6 +335,6 @@ async def _settle(
         await asyncio.sleep(result.retry_after or _SETTLE_RETRY_DELAY_S)
 
 
-def _let_go(pause: asyncio.Future[None]) -> None:
+def _release(pause: asyncio.Future[None]) -> None:
     if not pause.done():
         pause.set_result(None)

@@ -60,7 +60,7 @@ class Supervisor:
             await self._report("connecting", None)
             while True:
                 began = asyncio.get_running_loop().time()
-                error = await self._end_of_life()
+                error = await self._run_connection()
                 await self._report_failure(error)
                 if error.is_fatal:
                     return
@@ -72,7 +72,7 @@ class Supervisor:
         finally:
             self.settled.set()
 
-    async def _end_of_life(self) -> PlatformError:
+    async def _run_connection(self) -> PlatformError:
         """Connect and wait for the end of the connection; return the error that ended it."""
         task = own_task()
         try:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from gateway.blocking import run_blocking
 from hermes_agent.turn.events import Event, TurnEnded
 from hermes_engine.engine import Engine
-from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft, TurnQueued, TurnStarted
+from hermes_engine.events import LogEntry, TurnCancelled, TurnDetached, TurnQueued, TurnStarted
 from hermes_engine.events import TurnSuspended as Suspended
 
 
@@ -28,7 +28,7 @@ async def events_of(
             return
         while True:
             event = await queue.get()
-            if isinstance(event, TurnLeft | Suspended | TurnCancelled):
+            if isinstance(event, TurnDetached | Suspended | TurnCancelled):
                 return
             if not isinstance(event, TurnQueued | TurnStarted):
                 yield event

@@ -24,7 +24,7 @@ class Version(NamedTuple):
     """Whether it is by the same person as the new one, or may be."""
 
     @property
-    def was_heard(self) -> bool:
+    def reached_model(self) -> bool:
         """Return whether the model got its text, or will: as a turn, or as an answer."""
         is_answer = self.outcome == "command" and self.target is not None and not self.target.text
         return self.turn_id is not None or is_answer
@@ -84,7 +84,7 @@ def new_files(event: MessageEvent, previous: Version) -> list[Attachment]:
     return [file for file in event.attachments if file not in previous.attachments]
 
 
-def says_the_same(event: MessageEvent, previous: Version, store: Store) -> bool:
+def is_unchanged_text(event: MessageEvent, previous: Version, store: Store) -> bool:
     """Return whether an edit changes nothing: platforms also report previews of links as edits."""
     target = previous.target
     if target is None:

@@ -43,7 +43,7 @@ class Workspaces:
     def of(self, source: SessionSource, role: Role, stored: str | None = None) -> Path:
         """Return the workspace of a person in a chat; create it when it is gone.
 
-        `stored` is the folder of a conversation that a terminal began: an owner goes on working there.
+        `stored` is the folder of a conversation that began in a terminal: an owner continues there.
         """
         if stored and role == "owner" and not self._objection(Path(stored)):
             return Path(stored)
@@ -66,7 +66,9 @@ class Workspaces:
     @property
     def broad(self) -> list[Path]:
         """The folders that are broad, and allowed all the same."""
-        return sorted(folder for folder in set(self.every().values()) if self._breadth(folder))
+        return sorted(
+            folder for folder in set(self.every().values()) if self._breadth_problem(folder)
+        )
 
     def _checked(self, setting: str, text: str) -> Path:
         folder = Path(text).expanduser()
@@ -91,10 +93,10 @@ class Workspaces:
         inside, own = os.path.realpath(folder), os.path.realpath(self._home.root)
         if places.is_under(inside, own) and not places.is_under(inside, f"{own}/workspace"):
             return "which is Hermes's own."
-        return "" if self._may_be_broad else self._breadth(folder)
+        return "" if self._may_be_broad else self._breadth_problem(folder)
 
-    def _breadth(self, folder: Path) -> str:
-        """Return what a folder holds that no chat needs; empty for one that is narrow enough."""
+    def _breadth_problem(self, folder: Path) -> str:
+        """Return why a folder is too broad for chats; empty for one that is not."""
         inside = os.path.realpath(folder)
         holds = (places.own_home(), str(self._home.root))
         if any(places.is_under(os.path.realpath(other), inside) for other in holds):

@@ -148,7 +148,7 @@ class Agent:
         return detect.choose(self.settings, self._granted_hosts)
 
     def _granted_hosts(self) -> list[str]:
-        """Return the hosts that a person allowed, here or (if an owner is spoken for) everywhere."""
+        """Return the hosts that a person allowed, in this conversation or (for an owner) always."""
         everywhere = is_owner(self.permissions)
         keys = self.store.read(questions.granted, self.conversation_id, everywhere=everywhere)
         return [key.removeprefix(HOST_KEY) for key in keys if key.startswith(HOST_KEY)]
@@ -430,7 +430,7 @@ class Agent:
         return self._runner.wait_until_idle(seconds)
 
     def close(self) -> None:
-        """Stop what runs and let go of processes and connections; the conversation stays open."""
+        """Stop what runs and release processes and connections; the conversation stays open."""
         self._runner.interrupt()
         self.wait_until_idle(_CLOSE_TIMEOUT_S)
         self._titler.close()

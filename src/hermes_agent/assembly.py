@@ -170,7 +170,7 @@ class Assembly:
             vars(self).pop("toolbox", None)
 
     def close(self) -> None:
-        """Let go of the models."""
+        """Release the models."""
         with self._lock:
             for model in self._models.values():
                 model.owned.close()

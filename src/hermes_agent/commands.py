@@ -551,7 +551,7 @@ def _stored_session(context: Context) -> tuple[Store, str]:
 
 
 def at_tip(conversation: Conversation) -> Conversation:
-    """A conversation, in the session where it goes on: another chat or surface may have shortened it."""
+    """A conversation, at its tip: another chat or surface may have compacted it."""
     tip = conversation.store.read(lineage.tip, conversation.session_id)
     conversation.session_id = tip
     return conversation

@@ -71,7 +71,7 @@ class SubAgents(DelegateFor):
         return Result(outcome["final_response"] or "The sub-agent had nothing to report.")
 
     def _end(self, session_id: str, turn_id: str) -> None:
-        """A sub-agent has done its task, or never will; one that is put off goes on with its parent."""
+        """A sub-agent has done its task, or never will; a suspended one resumes with its parent."""
         store = self._parent.store
         turn = store.read(turns.find, turn_id)
         if turn is not None and turn["ended_at"] is not None:

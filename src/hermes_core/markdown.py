@@ -1,7 +1,7 @@
 """Block structure of Markdown: which lines of a text are paragraphs, code, tables and headings.
 
-markdown-it reads it, as it does for whoever shows the text, so all agree about where code ends. It is
-loaded with the first text.
+markdown-it parses it, as it does for the display, so all code agrees about the end of a code block. It
+is imported with the first text.
 """
 
 import re

@@ -64,7 +64,7 @@ class AwakeAgents:
             return self._awake[keys[-1]].agent if keys else None
 
     def holds(self, agent: Agent) -> bool:
-        """Return whether an agent is still kept; one that is not is closed by whoever runs it."""
+        """Return whether an agent is still cached; its runner closes one that is not."""
         with self._lock:
             return any(awake.agent is agent for awake in self._awake.values())
 

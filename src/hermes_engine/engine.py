@@ -1,4 +1,4 @@
-"""The engine of a process: inputs become turns, turns run, and whoever follows them is told.
+"""The engine of a process: inputs become turns, turns run, and subscribers get their events.
 
 The store is the queue (docs/adr/0019-the-engine.md). One dispatcher thread asks it which turns this
 worker may run and hands them to a pool; it looks when something was accepted or has ended, and every
@@ -118,7 +118,7 @@ class Engine:
         """
         self._closing.set()
         self._news.set()
-        self.work.begin_no_more()
+        self.work.shut_down()
         if self.work.wait_until_all_idle(timeout_s):
             return []
         cut_off = list(self.work)
@@ -130,7 +130,7 @@ class Engine:
         return cut_off
 
     def close(self) -> None:
-        """Stop at once and let go of everything; open turns stay on disk."""
+        """Stop at once and release everything; open turns stay on disk."""
         self.drain(0)
         if self._dispatcher is not None:
             self._dispatcher.join(_SUSPEND_TIMEOUT_S)
@@ -285,10 +285,10 @@ class Engine:
 
         A turn whose end is on disk is waited for: it still calls plugins.
         """
-        self.wait_until_left(conversation_id)
+        self.wait_for_ended_turn(conversation_id)
         return self.work.is_at_work(conversation_id) or bool(self.open_turns(conversation_id))
 
-    def wait_until_left(self, conversation_id: str) -> None:
+    def wait_for_ended_turn(self, conversation_id: str) -> None:
         """Wait a moment for a turn that has its end on disk and still calls plugins."""
         running = self.work.get(conversation_id)
         if running is not None and self.is_over(running.turn.id):
@@ -366,7 +366,7 @@ class Engine:
 
     @contextmanager
     def open(self, conversation_id: str) -> Generator[None]:
-        """Keep a conversation open inside the block: what other processes left in it goes on here."""
+        """Keep a conversation open inside the block: open turns of dead processes resume here."""
         with self._lock:
             self._opened[conversation_id] = self._opened.get(conversation_id, 0) + 1
         self._news.set()
@@ -382,9 +382,9 @@ class Engine:
     def paused(
         self, *conversation_ids: str, interrupt: bool = False, timeout_s: float = 3.0
     ) -> Generator[bool]:
-        """Begin nothing in these conversations inside the block; queued turns go on afterwards.
+        """Begin nothing in these conversations inside the block; queued turns continue afterwards.
 
-        What runs is interrupted if so wished, and waited for. Yields whether all of them are idle.
+        Running turns are interrupted if requested, and waited for. Yields whether all of them are idle.
         """
         try:
             with self.work.paused(*conversation_ids):

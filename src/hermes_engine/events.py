@@ -1,7 +1,7 @@
-"""Events: what happens in a conversation at work, numbered, for those who follow it.
+"""Events of a running conversation, numbered, for its subscribers.
 
-A log belongs to one conversation. It is bounded: whoever has missed more than it holds is told so
-and reads the conversation from the store.
+A log belongs to one conversation. It is bounded: a subscriber that missed more is told so and reads the
+conversation from the store.
 """
 
 import os
@@ -33,7 +33,7 @@ class TurnWaiting(Event, frozen=True):
 
 
 class TurnSuspended(Event, frozen=True):
-    """A turn was stopped without an end; it goes on later, perhaps in another process."""
+    """A turn was stopped without an end; it resumes later, perhaps in another process."""
 
     reason: str
 
@@ -44,7 +44,7 @@ class TurnCancelled(Event, frozen=True):
     reason: str
 
 
-class TurnLeft(Event, frozen=True):
+class TurnDetached(Event, frozen=True):
     """A turn is not run here any more: another process ended it, or its conversation is gone."""
 
 

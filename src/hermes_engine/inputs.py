@@ -1,4 +1,4 @@
-"""Inputs: what is to be answered, whoever it comes from."""
+"""Inputs of every surface, to be answered by a turn."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from hermes_state.values import InboundMessage, NewSession
 
 @dataclass(frozen=True)
 class Input:
-    """Something to answer in a conversation, whoever it comes from."""
+    """A message to answer in a conversation, from any surface."""
 
     surface: str
     """The name of the surface that it comes from."""

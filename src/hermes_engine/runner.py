@@ -20,13 +20,13 @@ from hermes_core.errors import (
 )
 from hermes_core.paths import make_folder
 from hermes_engine.agents import AwakeAgents
-from hermes_engine.events import TurnLeft, TurnStarted, TurnSuspended, TurnWaiting
+from hermes_engine.events import TurnDetached, TurnStarted, TurnSuspended, TurnWaiting
 from hermes_engine.surface import (
     NotReadyError,
     QueuedTurn,
     Running,
     Surface,
-    TurnLeftError,
+    TurnGoneError,
     TurnPlan,
 )
 from hermes_engine.work import Work
@@ -89,9 +89,9 @@ class TurnRunner:
             return _NOT_READY_S
         except ConversationBusyError:
             return _BUSY_S
-        except TurnLeftError:
+        except TurnGoneError:
             outcome = None
-            self._report(running, TurnLeft())
+            self._report(running, TurnDetached())
         if outcome is not None and outcome.status == "suspended":
             self._report(running, TurnSuspended(outcome.reason))
         else:
@@ -111,7 +111,7 @@ class TurnRunner:
             pause_s = _RETRY_S
             try:
                 return self._attempt(running)
-            except (ConversationBusyError, NotReadyError, TurnLeftError):
+            except (ConversationBusyError, NotReadyError, TurnGoneError):
                 raise
             except StoreError as error:
                 self._check_open(turn)
@@ -152,7 +152,7 @@ class TurnRunner:
             self._report(running, TurnStarted(is_resumed=is_resumed))
             outcome = agent.run(turn.id, stop=running.stop)
         if outcome.is_recorded:  # ended by somebody else, or moved to another conversation
-            raise TurnLeftError
+            raise TurnGoneError
         if outcome.status == "failed":
             self._check_failed(turn, outcome)
         return outcome
@@ -166,7 +166,7 @@ class TurnRunner:
             raise Interrupted
         with plan.context():
             agent = self.agent(turn.conversation_id, turn.session_id, plan)
-            self._tell_session_start(agent, turn)
+            self._report_session_start(agent, turn)
         return plan, agent
 
     def _unless_stopped(self, running: Running, prepare: Callable[[], T]) -> T:
@@ -259,7 +259,7 @@ class TurnRunner:
             return ()
         return running.plan.deliver(turn_id, outcome)
 
-    def _tell_session_start(self, agent: Agent, turn: QueuedTurn) -> None:
+    def _report_session_start(self, agent: Agent, turn: QueuedTurn) -> None:
         """Tell plugins, once, of the session that a turn has made."""
         accepted = self._accepted.pop(turn.id, None)
         if accepted is not None and accepted.session_id == turn.session_id:
@@ -290,18 +290,18 @@ class TurnRunner:
         return outcome
 
     def _check_open(self, turn: QueuedTurn) -> None:
-        """Raise TurnLeftError when a turn has ended or is gone; a store that is locked cannot tell."""
+        """Raise TurnGoneError when a turn has ended or is gone; a store that is locked cannot tell."""
         try:
             row = self._store.read(turns.find, turn.id)
         except StoreError:
             return
         if row is None or row["ended_at"] is not None:
-            raise TurnLeftError
+            raise TurnGoneError
 
     def _check_failed(self, turn: QueuedTurn, outcome: Outcome) -> None:
-        """Raise StoreError when the end could not be stored, TurnLeftError when another one is."""
+        """Raise StoreError when the end could not be stored, TurnGoneError when another one is."""
         row = self._store.read(turns.find, turn.id)
         if row is None or row["state"] in (TurnState.ANSWERED, TurnState.INTERRUPTED):
-            raise TurnLeftError
+            raise TurnGoneError
         if row["state"] != TurnState.FAILED:
             raise StoreError(outcome.reason)

@@ -83,7 +83,7 @@ class NotReadyError(Exception):
     """A surface cannot plan a turn yet; the conversation waits until `Engine.wake`."""
 
 
-class TurnLeftError(Exception):
+class TurnGoneError(Exception):
     """A turn is not to run here: it has ended, moved to another conversation, or is gone."""
 
 
@@ -105,7 +105,7 @@ class Surface(Protocol):
     def plan(self, running: Running) -> TurnPlan:
         """Say how a turn runs.
 
-        Raises NotReadyError to have it wait, TurnLeftError when it is over after all, and any other
+        Raises NotReadyError to have it wait, TurnGoneError when it is over after all, and any other
         HermesError to fail it with that reason.
         """
         ...

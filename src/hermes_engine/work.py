@@ -48,8 +48,8 @@ class Work:
             self._changed.notify_all()
             return True
 
-    def begin_no_more(self) -> None:
-        """Let nothing begin from now on: the engine shuts down."""
+    def shut_down(self) -> None:
+        """Begin no more turns: the engine shuts down."""
         with self._changed:
             self._is_closed = True
 
@@ -158,7 +158,7 @@ class Work:
 
     @contextmanager
     def paused(self, *conversation_ids: str) -> Generator[None]:
-        """Begin nothing in these conversations inside the block; what runs goes on."""
+        """Begin nothing in these conversations inside the block; running turns continue."""
         with self._changed:
             self._paused.update(conversation_ids)
         try:

@@ -49,7 +49,7 @@ class Catalog:
         return sum(row.pending > 0 and row.id != self.current_id for row in answer.sessions)
 
     def hit(self, stored_id: str) -> results.Hit | None:
-        """The message by which the last search has found a conversation, if nothing else told of it."""
+        """The message by which the last search found a conversation, if nothing else matched."""
         return self._hits.get(stored_id)
 
     async def peek(

@@ -19,7 +19,7 @@ class Conversation:
     live_id: str = ""
     """Names it in calls; another one after every start of the server."""
     stored_id: str = ""
-    """Names it in the store; another one after every shortening."""
+    """Its id in the store; another one after every compaction."""
     state: State = "starting"
     activity: str = ""
     """What a working model is doing just now."""

@@ -109,7 +109,7 @@ class Welcome:
 
 @dataclass(eq=False)
 class Divider:
-    """A line between two parts, such as what was summed up and what was not."""
+    """A line between two parts, such as before and after a compaction."""
 
     text: str
     detail: str = ""

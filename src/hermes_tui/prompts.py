@@ -59,7 +59,7 @@ class Prompt:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing of it is to come: it stays shown, or was taken back."""
+        """Return whether it is settled: it stays in the transcript, or was canceled."""
         is_settled = self.delivery in (Delivery.ACCEPTED, Delivery.WITHDRAWN)
         return is_settled and self.place is PromptPlace.TRANSCRIPT
 

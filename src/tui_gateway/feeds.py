@@ -6,14 +6,14 @@ misses nothing and is sent nothing twice. Everything else on the wire is a snaps
 
 from hermes_agent.turn.events import TurnEnded
 from hermes_core.loading import loading
-from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft, TurnSuspended
+from hermes_engine.events import LogEntry, TurnCancelled, TurnDetached, TurnSuspended
 from hermes_protocol import events
 from hermes_protocol.results import Position
 from tui_gateway import info, protocol
 from tui_gateway.runtime import LiveSession, Runtime
 from tui_gateway.transport import Transport
 
-_ENDS = TurnEnded | TurnLeft | TurnSuspended | TurnCancelled
+_ENDS = TurnEnded | TurnDetached | TurnSuspended | TurnCancelled
 
 
 class Feed:

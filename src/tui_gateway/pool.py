@@ -70,7 +70,7 @@ class Pool:
 
 
 def run_logged(work: Callable[[], object], what: str) -> None:
-    """Run a function that nobody waits for; what it raises is logged, and its caller goes on."""
+    """Run a function without waiting for it; log what it raises, and let the caller continue."""
     try:
         work()
     except Exception:

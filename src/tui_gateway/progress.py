@@ -13,7 +13,7 @@ from hermes_agent.turn import events
 from hermes_engine.events import (
     LogEntry,
     TurnCancelled,
-    TurnLeft,
+    TurnDetached,
     TurnStarted,
     TurnSuspended,
     TurnWaiting,
@@ -52,7 +52,7 @@ class Progress:
             events.Compacted: self._move,
             events.TurnEnded: self._end,
             TurnSuspended: self._end,
-            TurnLeft: self._end,
+            TurnDetached: self._end,
         }
 
     def __call__(self, entry: LogEntry) -> None:

@@ -27,7 +27,7 @@ class _LazyAssembly:
 
 
 class Resources:
-    """Everything is made once, by whoever asks first. After `close` it can be asked for anew."""
+    """Everything is created once, on first use. After `close` it is created again."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -126,7 +126,7 @@ class Resources:
             return self._engine
 
     def close(self) -> None:
-        """Let go of everything; one part that fails does not keep the others."""
+        """Release everything; a part that fails does not keep the others."""
         with self._lock:
             engine, self._engine = self._engine, None
             assembly, store, presence = self._assembly, self._store, self._presence

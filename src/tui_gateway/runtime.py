@@ -136,7 +136,7 @@ class LiveSession(TypedDict, total=False):
     pending_title: str | None
     """A title for when the session is stored."""
     _finalized: bool
-    """Whether it was let go of; set once."""
+    """Whether it was released; set once."""
     live: SessionState
 
 

@@ -41,7 +41,7 @@ _MAX_TURNS = 64
 """How many turns run at once; the others are queued."""
 _DRAIN_TIMEOUT_S = 0.2
 _ENDING_S = 10.0
-"""How long whoever wants a conversation waits for its end, in which plugins have their say."""
+"""How long a client that opens a conversation waits for its close, during which hooks run."""
 _MAX_SHOWN_CHARS = 200
 
 _sessions: dict[str, LiveSession] = {}
@@ -105,7 +105,7 @@ def _notify_session_boundary(event: str, session_id: str, source: str) -> None:
 
 
 def _finalize_session(session: LiveSession | None, end_reason: str = "tui_close") -> None:
-    """Let go of a session: once, whatever fails on the way, on the agent's current session id."""
+    """Release a session: once, even if a step fails, with the agent's current session id."""
     with loading:
         from tui_gateway import closing  # noqa: PLC0415 -- loaded with the first session
 
@@ -272,7 +272,7 @@ def serve_stdio(transport: Transport) -> None:
 
 
 def write_json(frame: Frame) -> bool:
-    """Send a frame: an event to the clients of its session, all else to whoever asked."""
+    """Send a frame: an event to the clients of its session, a response to its client."""
     params: Frame = frame.get("params") or {}
     live = _live_by(params.get("session_id", ""))
     return clients.send(live, frame, _caller.get() or _stdio)

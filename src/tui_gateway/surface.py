@@ -1,7 +1,7 @@
 """The terminal as the engine knows it: how the turns of sessions that are open here are run.
 
 A turn of a terminal runs only where its conversation is open. What a closed session left queued, or a
-dead process unfinished, goes on when somebody opens the conversation again.
+dead process unfinished, resumes when somebody opens the conversation again.
 """
 
 from collections.abc import Generator

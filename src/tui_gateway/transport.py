@@ -91,7 +91,7 @@ def _joins(frame: Frame) -> object:
 
 
 class QueuedTransport:
-    """Writes from a thread of its own, so that whoever has something to say need not wait."""
+    """Writes in a thread of its own, so that senders need not wait."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The websocket: the same protocol for clients that come and go, on this machine and with a token.
 
-Whoever can read the private file with the token is let in; a page in a browser is not, whatever name it
-has made this address look like.
+A client that can read the private file with the token may connect; a page in a browser is not, whatever
+name it has made this address look like.
 """
 
 import argparse

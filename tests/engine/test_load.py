@@ -9,7 +9,7 @@ import pytest
 from hermes_agent.models.base import Request
 from hermes_agent.testing.scripted import Step, say
 from hermes_agent.turn.events import TurnEnded
-from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft, TurnQueued, TurnStarted
+from hermes_engine.events import LogEntry, TurnCancelled, TurnDetached, TurnQueued, TurnStarted
 from hermes_engine.inputs import Input
 from hermes_engine.surface import QueuedTurn, Running
 from hermes_state.ledger import turns
@@ -20,7 +20,7 @@ from tests.support.faults import eventually
 CONVERSATIONS = ("a", "b", "c", "d")
 INPUTS = 12
 """Per thread."""
-_ENDS = TurnEnded | TurnCancelled | TurnLeft
+_ENDS = TurnEnded | TurnCancelled | TurnDetached
 
 
 def echo(request: Request) -> Step:

@@ -134,7 +134,7 @@ def test_status_tells_what_waits_from_what_runs(world: World) -> None:
         world.platform.say("a", "one")
         world.wait_for_replies("a", 1)
         (entry,) = inside.runner.session_store.list_sessions()
-        with inside.services.turns.held(entry.session_key):
+        with inside.services.turns.blocked(entry.session_key):
             world.platform.say("a", "two")
             eventually(lambda: _waiting(inside) == 1)
             world.platform.say("a", "/status")

@@ -301,7 +301,7 @@ def test_an_answer_that_a_terminal_gives_beside_the_gateway_is_sent_at_once(worl
             message = {"role": "assistant", "content": "said elsewhere"}
             store.write(turns.finish, turn["id"], "answered", message=message)
         world.wait_for_text("a", "You said: three")
-        inside.services.recovery.send_what_others_ended()
+        inside.services.recovery.send_foreign_answers()
         eventually(lambda: not inside.store.read(outbox.waiting))
         assert world.replies("a")[1] == "said elsewhere"
         assert len(world.replies("a")) == 3

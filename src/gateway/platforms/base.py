@@ -461,7 +461,7 @@ class Manifest:
     extra: str = ""
     """The extra that installs the platform's library."""
     needs_pairing: bool = True
-    """False: whoever has the token is an owner; there are no strangers."""
+    """False: anybody with the token is an owner; there are no strangers."""
     greets_strangers: bool = True
     """Whether a stranger may be answered at all; where senders can be forged, they must not be."""
     guarantee: str = ""

@@ -285,7 +285,7 @@ class _PartialReply:
 
 @dataclass
 class _Thought:
-    """A block of reasoning; only a signed one is taken back."""
+    """A block of reasoning; the provider accepts only a signed one."""
 
     text: GrowingText
     signature: str = ""

@@ -1,8 +1,8 @@
 """HTTP to model servers, over connections that stay open and that a stop ends at any moment.
 
-http.client reads the responses. Added to it: a stop from any thread shuts the socket in use, so whoever
-waits on it wakes; a deadline and a limit hold for everything that is read; a connection that is free
-serves the next request to the same server.
+http.client reads the responses. Added to it: a stop from any thread shuts the socket in use, which
+wakes the thread that waits on it; a deadline and a limit hold for everything that is read; a connection
+that is free serves the next request to the same server.
 """
 
 import base64
@@ -114,7 +114,7 @@ class _Exchange(io.RawIOBase):
             self._sock = None
 
     def cut(self) -> None:
-        """Wake whoever reads or writes; called by the thread that stops."""
+        """Wake the thread that reads or writes; called by the thread that stops."""
         with self._lock:
             if self._sock is not None:
                 # Not SSLSocket's own method, which takes the TLS state away from a thread that uses it.

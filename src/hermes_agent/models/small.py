@@ -167,7 +167,7 @@ def _is_question(text: str) -> bool:
 
 
 def _read_only(tools: Sequence[ToolSpec]) -> Sequence[ToolSpec]:
-    """Without the tools that change files: having read one, a small model likes to go on and edit it."""
+    """Leave out the tools that change files: after reading one, a small model tends to edit it."""
     return [tool for tool in tools if not tool.writes]
 
 

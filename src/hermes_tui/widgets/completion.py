@@ -46,7 +46,7 @@ class CompletionList(OptionList, can_focus=False):
         self.items = []
 
     def move(self, steps: int) -> None:
-        """Highlight another item; past the end it goes on at the beginning."""
+        """Highlight another item; after the last one comes the first."""
         if self.items:
             self.highlighted = ((self.highlighted or 0) + steps) % len(self.items)
 

@@ -92,7 +92,7 @@ class Composer(TextArea):
         self._listed = ""
         """The text before the cursor that the list is for."""
         self.may_be_empty = False
-        """Whether something goes along that needs no words, such as a picture."""
+        """Whether there is an attachment that needs no text, such as a picture."""
         self.answering: Card | None = None
         """The card that is answered by what is typed."""
         self._aside = ""

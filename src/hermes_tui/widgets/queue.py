@@ -16,7 +16,7 @@ _MAX_LINES = 3
 
 
 class WaitingPrompt(Static):
-    """One of them; a click takes it back."""
+    """A queued prompt; a click edits it."""
 
     DEFAULT_CSS = """
     WaitingPrompt {

@@ -51,8 +51,8 @@ _VIEWS: dict[type[Any], tuple[str, str]] = {
 class TranscriptView(VerticalScroll):
     """A transcript with the newest at the bottom; stays there unless somebody scrolls back.
 
-    Events, keys and scrolling change it side by side. So whoever changes the stretch that has widgets
-    does it in one go, its ends, its views and their places, and waits for the screen only afterwards.
+    Events, keys and scrolling change it side by side. So code that changes the part with widgets does
+    it in one step, its ends, its views and their places, and waits for the screen only afterwards.
     """
 
     def __init__(self, source: Transcript) -> None:

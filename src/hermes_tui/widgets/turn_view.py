@@ -1,6 +1,6 @@
 """Takes the events of the server, in their order, and shows one of the transcripts.
 
-Every event goes on to the screen after its conversation has taken it.
+Every event is passed on to the screen after its conversation has handled it.
 """
 
 import time

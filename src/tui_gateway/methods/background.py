@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple, TypedDict
 
 from hermes_agent.turn.events import TurnEnded
 from hermes_core import clock
-from hermes_engine.events import LogEntry, TurnCancelled, TurnLeft
+from hermes_engine.events import LogEntry, TurnCancelled, TurnDetached
 from hermes_protocol.errors import BAD_ARGUMENT
 from hermes_protocol.events import BackgroundDone
 from hermes_state.ledger import messages, sessions, turns
@@ -83,7 +83,7 @@ class _Task(NamedTuple):
             self.live.opened.callback(self.live.log.unsubscribe, subscriber)
 
     def _on_event(self, entry: LogEntry) -> None:
-        if isinstance(entry.event, TurnEnded | TurnCancelled | TurnLeft):
+        if isinstance(entry.event, TurnEnded | TurnCancelled | TurnDetached):
             self.rt.spawn(self._report)
 
     def _report(self) -> None:

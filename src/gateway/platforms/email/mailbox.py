@@ -115,7 +115,7 @@ class Mailbox:
             self.search(f'OR HEADER Message-ID "{message_id}" HEADER {OWN_HEADER} "{message_id}"')
         )
 
-    def had_news(self) -> bool:
+    def has_new_mail(self) -> bool:
         """Return whether the server announced new mail since the last call."""
         return self._client.response("EXISTS")[1][0] is not None
 

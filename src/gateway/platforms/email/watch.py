@@ -101,7 +101,7 @@ class Watch:
     def _scan(self) -> None:
         """Process everything after the cursor, also mails that arrive meanwhile."""
         while not self._stopping.is_set():
-            self._mailbox.had_news()
+            self._mailbox.has_new_mail()
             uids = self._mailbox.uids_after(self._cursor.uid)
             for uid in uids:
                 if self._stopping.is_set():
@@ -109,7 +109,7 @@ class Watch:
                 is_lost = self._is_undeliverable(uid, uids[-1])
                 arrived_at = 0.0 if is_lost else self._process(uid)
                 self._advance(uid=uid, dealt_at=max(arrived_at, self._cursor.dealt_at))
-            if not self._mailbox.had_news():
+            if not self._mailbox.has_new_mail():
                 return
 
     def _is_undeliverable(self, uid: int, newest: int) -> bool:

@@ -245,7 +245,7 @@ class Reader:
         """Write to direct chats that a message was not readable; once per missing key."""
         for message in self._undecrypted.overdue(self._key_timeout_s):
             if not self._receiver.is_direct(message.room_id) or await self._report(message):
-                self._undecrypted.mark_told(message)
+                self._undecrypted.mark_notified(message)
 
     async def _report(self, message: Undecrypted) -> bool:
         """Return whether the report was sent, or never can be."""

@@ -1,7 +1,7 @@
 """Room upgrades: one room replaces another, when both say so.
 
-Anybody can create a room that claims to follow another one, and whoever may write in the old room can
-point at any other; only both together are an upgrade.
+Anybody can create a room that claims to follow another one, and any member of the old room can point at
+any other; only both together are an upgrade.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

@@ -75,7 +75,7 @@ class UndecryptedMessages:
         before = clock.now() - timeout_s
         return [message for message in self if not message.is_told and message.since <= before]
 
-    def mark_told(self, message: Undecrypted) -> None:
+    def mark_notified(self, message: Undecrypted) -> None:
         message.is_told = True
         self._save()
 

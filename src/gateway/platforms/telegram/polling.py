@@ -207,7 +207,7 @@ def _refusal(error: TelegramError, failures: int) -> PlatformError | None:
 
 
 async def _wait_for_wake() -> None:
-    """Return when the machine has slept: its clock went on while we did not."""
+    """Return when the machine has slept: the clock advanced and the process did not."""
     while True:
         before = clock.now()
         await asyncio.sleep(_TICK_S)

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 PROVIDER = "embedded"
 """Its name in the table of providers."""
 _BATCH = 64
-"""Tokens of the prompt between two questions whether to go on."""
+"""Tokens of the prompt between two checks for a stop."""
 
 _PROMPT_CACHE_MIB = 256
 _SHORTEST_HEAD = 600
@@ -111,7 +111,7 @@ class Engine:
             )
 
     def close(self) -> None:
-        """End a running call and let go of the model."""
+        """End a running call and release the model."""
         self._closing.set()
         if self._busy.acquire(timeout=_LAST_WAIT_S):
             self._server = None
@@ -350,7 +350,7 @@ def serve(path: Path, window: int = 4096) -> Served:
 
 
 def close_all() -> None:
-    """Let go of every model."""
+    """Release every model."""
     with _lock:
         engines = list(_engines.values())
         _engines.clear()

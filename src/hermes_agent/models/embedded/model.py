@@ -61,7 +61,7 @@ class EmbeddedModel:
         return Reply(text="".join(answer.text), finish=answer.finish, usage=answer.usage)
 
     def close(self) -> None:
-        """The engine stays for whoever asks next; it goes with the process."""
+        """The engine stays for the next request; it ends with the process."""
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {

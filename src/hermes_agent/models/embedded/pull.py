@@ -196,7 +196,7 @@ def _link(path: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(home: Home, name: str, progress: Progress) -> Generator[None]:
-    """Hold off other pulls of the same model; whoever comes second finds it done."""
+    """Exclude other pulls of the same model; the second one finds it done."""
     lock = LockFile(home.models / f".{name}.lock")
     try:
         lock.acquire()
