@@ -28,7 +28,7 @@ from hermes_agent.tools.write_file import TOOL as WRITE
 from hermes_core.errors import ConfigError, ToolError
 from hermes_core.settings import ApprovalSettings, Settings, ToolSettings
 from tests.agent.tools.conftest import MakeDesk, make_desk
-from tests.agent.tools.test_process import VICTIM
+from tests.agent.tools.test_process import KILLED_SCRIPT
 from tests.agent.tools.test_terminal import has_ended, wait_for
 
 pytestmark = pytest.mark.promise("P7")
@@ -438,7 +438,7 @@ def _descendants(pid: int) -> list[int]:
 @needs_bwrap
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_no_child_in_a_bubblewrap_outlives_us(tmp_path: Path, how: str) -> None:
-    script = VICTIM.replace("sleep 300", f"sleep {4000 + os.getpid() % 1000}.{how == 'kill':d}")
+    script = KILLED_SCRIPT.replace("sleep 300", f"sleep {4000 + os.getpid() % 1000}.{how == 'kill':d}")
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path), "bubblewrap", how],
         capture_output=True,

@@ -35,8 +35,8 @@ def test_closing_does_the_same_whether_the_agent_is_awake_or_not(
     assert end_of(world) == "tui_close"
     assert session_hooks(world) == ["on_session_start", "on_session_end", "on_session_finalize"]
     assert world.plugins.of("on_session_end")[0]["model"] == "scripted"
-    contents = [message["content"] for message in world.plugins.told[0]]
-    assert (len(world.plugins.told), contents) == (1, ["My cat is called Tom.", "Noted."])
+    contents = [message["content"] for message in world.plugins.conversations[0]]
+    assert (len(world.plugins.conversations), contents) == (1, ["My cat is called Tom.", "Noted."])
 
 
 def test_memory_learns_nothing_of_a_sleeping_conversation_whose_person_has_no_notes(
@@ -47,7 +47,7 @@ def test_memory_learns_nothing_of_a_sleeping_conversation_whose_person_has_no_no
     world.wait_for(world.accept("I am Bob.", permissions=guest))
     world.engine.agents.close()
     world.engine.close_conversation("s1", "tui_close")
-    assert world.plugins.told == []
+    assert world.plugins.conversations == []
 
 
 def test_closing_stops_the_running_turn_and_keeps_what_it_streamed(make_world: MakeWorld) -> None:

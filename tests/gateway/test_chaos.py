@@ -15,7 +15,7 @@ from hermes_state import SessionDB
 from hermes_state.ledger import outbox, turns
 from hermes_state.values import OutboundPart
 from tests.gateway.chaos import script, verdict
-from tests.gateway.chaos.__main__ import told
+from tests.gateway.chaos.__main__ import summary_of
 from tests.gateway.chaos.run import run
 from tests.gateway.chaos.script import Question
 from tests.gateway.chaos.servers import everywhere
@@ -36,7 +36,7 @@ def test_every_message_is_answered_once_while_the_gateway_dies_and_all_around_it
     seed = random.randrange(1_000_000)
     log = tmp_path / "log"
     report = run(everywhere(), messages=120, talks=35, kills=10, seed=seed, log=log)
-    assert not report.found.wrong, f"{told(report)}\nseed {seed}"
+    assert not report.found.wrong, f"{summary_of(report)}\nseed {seed}"
     assert report.kills.total() >= 10
     assert report.has_disk or "CI" not in os.environ
 
