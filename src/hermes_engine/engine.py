@@ -31,7 +31,7 @@ from hermes_engine.events import (
     Gap,
     Subscriber,
     TurnCancelled,
-    TurnLeft,
+    TurnDetached,
     TurnQueued,
 )
 from hermes_engine.inputs import Input
@@ -513,7 +513,7 @@ class Engine:
             if self.work.find(turn_id) is None and turn_id not in self._ended_here:
                 surface, conversation_id = before[turn_id]
                 self._surfaces[surface].turn_ended_elsewhere(turn_id)
-                self.publish(conversation_id, turn_id, TurnLeft())
+                self.publish(conversation_id, turn_id, TurnDetached())
 
     def _look(self) -> None:
         """Start every turn that may run now."""

@@ -60,7 +60,7 @@ class Progress:
             self._start(entry.turn_id)
         elif isinstance(entry.event, TurnCancelled):
             self._answer_steer(entry.turn_id, "rejected")
-        elif isinstance(entry.event, TurnLeft) and self._turn_id not in ("", entry.turn_id):
+        elif isinstance(entry.event, TurnDetached) and self._turn_id not in ("", entry.turn_id):
             self._answer_steer(entry.turn_id, "queued")
         elif handle := self._on.get(type(entry.event)):
             handle(entry.event)

@@ -438,7 +438,9 @@ def _descendants(pid: int) -> list[int]:
 @needs_bwrap
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_no_child_in_a_bubblewrap_outlives_us(tmp_path: Path, how: str) -> None:
-    script = KILLED_SCRIPT.replace("sleep 300", f"sleep {4000 + os.getpid() % 1000}.{how == 'kill':d}")
+    script = KILLED_SCRIPT.replace(
+        "sleep 300", f"sleep {4000 + os.getpid() % 1000}.{how == 'kill':d}"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path), "bubblewrap", how],
         capture_output=True,

@@ -10,7 +10,7 @@ from hermes_agent.testing.scripted import Quiet, call, say
 from hermes_agent.testing.scripted import silence as falls_silent
 from hermes_agent.turn.events import TextDelta, TurnEnded
 from hermes_core.errors import UsageError
-from hermes_engine.events import Gap, TurnCancelled, TurnLeft, TurnQueued, TurnStarted
+from hermes_engine.events import Gap, TurnCancelled, TurnDetached, TurnQueued, TurnStarted
 from hermes_engine.inputs import Input
 from hermes_engine.surface import NotReadyError, Running, TurnPlan
 from hermes_state.ledger import questions, turns
@@ -249,7 +249,7 @@ def test_who_follows_a_turn_hears_that_another_process_has_ended_it(make_world: 
     assert world.wait_for(accepted) == [""]
     world.engine.close()
     ends = [(entry.turn_id, type(entry.event)) for entry in entries]
-    assert ends == [(accepted.turn_id, TurnLeft)]
+    assert ends == [(accepted.turn_id, TurnDetached)]
 
 
 def test_who_follows_a_postponed_turn_hears_that_another_process_has_ended_it(

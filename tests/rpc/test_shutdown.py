@@ -124,9 +124,9 @@ def test_what_a_dead_process_left_open_is_closed_as_on_every_surface(
     process.kill()
     assert not path.exists()
     world.start()
-    eventually(lambda: path.exists() and len(heard(path)) == 4)
+    eventually(lambda: path.exists() and len(ends_of(path)) == 4)
     key = opened["stored_session_id"]
-    assert heard(path) == [
+    assert ends_of(path) == [
         ["lost", {"session_id": key, "platform": "tui"}],
         ["learn", {"texts": ["My cat is called Tom.", "Noted."]}],
         ["end", {"session_id": key, "interrupted": True}],
@@ -144,13 +144,13 @@ def test_a_conversation_that_no_agent_could_be_made_for_is_closed_as_all_others(
     opened = process.call("session.create")
     process.say(opened["session_id"], "My cat is called Tom.")
     process.call("session.close", session_id=opened["session_id"])
-    before, key = heard(path), opened["stored_session_id"]
+    before, key = ends_of(path), opened["stored_session_id"]
     assert [hook for hook, _ in before] == ["learn", "end", "finalize"]
     without_model = world.start(OPENAI_BASE_URL="", OPENAI_API_KEY="", HERMES_MODEL="")
     resumed = without_model.call("session.resume", session_id=key)
     without_model.event("session.info", lazy=True)
     without_model.call("session.close", session_id=resumed["session_id"])
-    assert heard(path) == [*before, *before]
+    assert ends_of(path) == [*before, *before]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_plugin_that_fails_or_hangs_at_what_was_left_does_not_keep_the_server(
         keys.append(opened["stored_session_id"])
     process.kill()
     again = world.start()
-    eventually(lambda: path.exists() and "end" in [hook for hook, _ in heard(path)])
+    eventually(lambda: path.exists() and "end" in [hook for hook, _ in ends_of(path)])
     assert [world.row(key)["end_reason"] for key in keys] == ["tui_orphan"] * 2
     world.model.add("Here I am.")
     resumed = again.call("session.resume", session_id=keys[0])
