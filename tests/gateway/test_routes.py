@@ -263,7 +263,7 @@ def test_the_file_is_read_for_chats_that_the_store_does_not_know(db: SessionDB, 
     document["agent:main:telegram:dm:worse"] = "nothing"
     path.write_text(json.dumps(document))
     second = _routes(db, home)
-    assert _session_in(second, _source(chat_id="entry")) == entry.session_id
+    assert _session_in(second, _source(chat_id="known")) == entry.session_id
     assert _session_in(second, _source(chat_id="other")) == other.session_id
     assert len(second.list_sessions()) == 2
     second.save_changes()
