@@ -94,16 +94,16 @@ class Person:
     """Answers every question in the same way, and remembers them."""
 
     def __init__(self, chat: Chat, store: SessionDB, answer: str) -> None:
-        self.asked: list[QuestionAsked] = []
+        self.questions: list[QuestionAsked] = []
         record = chat.agent.sink
 
-        def hear(event: Any) -> None:
+        def report(event: Any) -> None:
             record(event)
             if isinstance(event, QuestionAsked):
-                self.asked.append(event)
+                self.questions.append(event)
                 store.write(questions.answer, event.question_id, answer, by="tester")
 
-        chat.agent.sink = hear
+        chat.agent.sink = report
 
 
 def close_agent(

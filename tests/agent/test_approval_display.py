@@ -44,7 +44,7 @@ def test_a_change_of_a_file_is_shown_as_its_whole_diff(
     )
     person = Person(chat, store, "once")
     chat.say()
-    patched, written = (question.detail for question in person.asked)
+    patched, written = (question.detail for question in person.questions)
     assert patched == f"--- {path}\n+++ {path}\n@@ -1,2 +1,2 @@\n one\n-two\n+three"
     assert written.splitlines()[3:] == [f"+{line}" for line in lines.splitlines()]
     assert path.read_text() == "one\nthree\n"
@@ -55,7 +55,7 @@ def test_a_command_is_shown_whole(make_chat: MakeChat, store: SessionDB) -> None
     chat = make_chat([call("terminal", command=command), "ok"], [terminal.TOOL], can_ask=True)
     person = Person(chat, store, "deny")
     chat.say()
-    assert person.asked[0].detail == command
+    assert person.questions[0].detail == command
 
 
 def test_the_other_arguments_of_a_call_are_shown_too(make_chat: MakeChat, store: SessionDB) -> None:
@@ -70,7 +70,7 @@ def test_the_other_arguments_of_a_call_are_shown_too(make_chat: MakeChat, store:
     chat = make_chat([call("mail", to="a@b.example", body="The key."), "ok"], [mail], can_ask=True)
     person = Person(chat, store, "deny")
     chat.say()
-    assert person.asked[0].detail == "a@b.example\n\nbody: The key."
+    assert person.questions[0].detail == "a@b.example\n\nbody: The key."
 
 
 def test_what_is_too_large_to_be_shown_is_refused_unasked(
@@ -86,7 +86,7 @@ def test_what_is_too_large_to_be_shown_is_refused_unasked(
     chat = make_chat([*steps, "ok"], [write_file.TOOL, terminal.TOOL], can_ask=True)
     person = Person(chat, store, "once")
     chat.say()
-    assert person.asked == []
+    assert person.questions == []
     for text, fix in zip(results(chat), ("smaller steps", "smaller steps", "smaller"), strict=True):
         assert "too large to be shown" in text and fix in text
     assert not path.exists()
@@ -101,7 +101,7 @@ def test_the_change_of_a_binary_file_is_refused(
     chat = make_chat([write, "ok"], [write_file.TOOL], can_ask=True)
     person = Person(chat, store, "once")
     chat.say()
-    assert person.asked == []
+    assert person.questions == []
     assert "cannot be shown" in results(chat)[0]
     assert path.read_bytes() == b"\x89PNG\0"
 
@@ -137,11 +137,11 @@ def test_invisible_characters_are_shown_escaped(make_chat: MakeChat, store: Sess
     chat = make_chat([call("terminal", command=command), "ok"], [terminal.TOOL], can_ask=True)
     person = Person(chat, store, "deny")
     chat.say()
-    detail = person.asked[0].detail
+    detail = person.questions[0].detail
     assert detail.startswith("rm -rf ../a<U+202E>b # <U+200B><U+001B>[2Ktag<U+E0041><U+FE0F>")
     assert detail.endswith("<U+00A0><U+3164><U+000D>")
-    assert person.asked[0].text.isprintable() or "\n" in person.asked[0].text
-    assert "\u202e" not in person.asked[0].text
+    assert person.questions[0].text.isprintable() or "\n" in person.questions[0].text
+    assert "\u202e" not in person.questions[0].text
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ def test_a_question_shows_nothing_of_a_file_that_may_hold_secrets(
     env.write_text("PASSWORD=old-one\n")
     person = Person(chat, store, "once")
     chat.say()
-    assert len(person.asked) == 3, "also where the passage is not there"
-    assert not any("old-one" in question.detail for question in person.asked)
+    assert len(person.questions) == 3, "also where the passage is not there"
+    assert not any("old-one" in question.detail for question in person.questions)
     assert "old-one" not in str(results(chat))
-    assert "+PASSWORD=new" in person.asked[0].detail
+    assert "+PASSWORD=new" in person.questions[0].detail
     assert env.read_text() == "PASS=new\n"
 
 
@@ -186,7 +186,7 @@ def test_a_lasting_yes_says_what_it_is_for(
     chat = make_chat([write, "ok"], [write_file.TOOL], can_ask=True)
     person = Person(chat, store, "deny")
     chat.say()
-    assert person.asked[0].text.splitlines()[-1] == (
+    assert person.questions[0].text.splitlines()[-1] == (
         '"For this conversation" and "always" cover exactly this change in ~/work,'
         " for the same reasons."
     )
@@ -199,8 +199,8 @@ def test_what_is_asked_every_time_says_nothing_of_a_lasting_yes(
     chat = make_chat([sudo, "ok"], [terminal.TOOL], can_ask=True)
     person = Person(chat, store, "deny")
     chat.say()
-    assert person.asked[0].choices == ["once", "deny"]
-    assert "always" not in person.asked[0].text
+    assert person.questions[0].choices == ["once", "deny"]
+    assert "always" not in person.questions[0].text
 
 
 # -- approvals.edits ------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_each_edit_is_asked_about_with_its_diff(make_chat: MakeChat, store: Sess
     workspace = chat.agent.tool_context.workspace
     person = Person(chat, store, "once")
     chat.say()
-    assert [question.detail.splitlines()[1] for question in person.asked] == [
+    assert [question.detail.splitlines()[1] for question in person.questions] == [
         f"+++ {workspace / name}" for name in ("a", "b")
     ]
     assert (workspace / "b").read_text() == "x"
@@ -235,13 +235,13 @@ def test_a_lasting_yes_is_for_all_edits_of_a_workspace_and_nothing_else(
     workspace = chat.agent.tool_context.workspace
     person = Person(chat, store, "session")
     chat.say()
-    assert len(person.asked) == 2
-    assert person.asked[0].text == (
+    assert len(person.questions) == 2
+    assert person.questions[0].text == (
         f"Changes {workspace / 'a'}\n"
         '"For this conversation" and "always" cover all changes of files in'
         f" {workspace}, by any tool or command."
     )
-    assert "exactly this change" in person.asked[1].text
+    assert "exactly this change" in person.questions[1].text
     edits = next(row for row in store.read(questions.grants) if row["key"].startswith("edits:"))
     assert (edits["subject"], edits["folder"]) == (
         "changes of files in the workspace",
@@ -256,8 +256,8 @@ def test_a_yes_to_a_protected_file_is_not_one_for_all_edits(
     chat = make_chat([*steps, "ok"], [write_file.TOOL], can_ask=True, settings=ASK)
     person = Person(chat, store, "session")
     chat.say()
-    assert len(person.asked) == 2
-    assert "exactly this change" in person.asked[0].text
+    assert len(person.questions) == 2
+    assert "exactly this change" in person.questions[0].text
 
 
 def test_a_denied_edit_is_not_made(make_chat: MakeChat, store: SessionDB) -> None:
@@ -291,7 +291,7 @@ def test_commands_write_to_the_workspace_only_after_a_yes(
     chat.say()
     first, *rest = results(chat)
     assert "it is read" in first and "edits=true" in first
-    assert [question.detail for question in person.asked] == ["echo x > b\n\nedits: true"]
+    assert [question.detail for question in person.questions] == ["echo x > b\n\nedits: true"]
     assert sorted(path.name for path in workspace.iterdir()) == ["b", "c", "d", "seen"], rest
 
 
@@ -303,5 +303,5 @@ def test_without_a_sandbox_every_command_is_asked_about_as_an_edit(
     chat.agent.tool_context.processes.sandbox = Host()
     person = Person(chat, store, "session")
     chat.say()
-    (question,) = person.asked
+    (question,) = person.questions
     assert question.text.startswith("May change any file in the workspace, as no sandbox holds it")
