@@ -426,7 +426,7 @@ def test_a_question_is_shown_whole_before_its_buttons(
 ) -> None:
     change = "\n".join(["--- a", *(f"+line {number:>8}" for number in range(size // 15))])
     question = QuestionAsked("q", "approval", "patch", "Changes a", change, ["once", "deny"])
-    attachments = ReplyAttachments(home, 0, _nobody, Workspaces(home, Settings()))
+    attachments = ReplyAttachments(home, 0, _no_permissions, Workspaces(home, Settings()))
     with SessionDB.in_memory() as store:
         replies = Replies(store, lambda _: TelegramAdapter.abilities, attachments)
         parts = replies.question(ReplyTarget({"platform": "telegram", "chat_id": CHAT}), question)
@@ -457,5 +457,5 @@ def test_a_file_that_must_arrive_fails_its_part(
     assert api.world.replies() == []
 
 
-def _nobody(_place: SessionSource) -> Permissions:
+def _no_permissions(_place: SessionSource) -> Permissions:
     raise AssertionError("nobody is asked about files")
