@@ -211,11 +211,11 @@ for _ in range(3000):
 
 
 def _has_control_groups() -> bool:
-    made = limits.Limits()
+    control_groups = limits.Limits()
     try:
-        return bool(made.words()[6])
+        return bool(control_groups.words()[6])
     finally:
-        made.close()
+        control_groups.close()
 
 
 @pytest.mark.parametrize("sandbox", SANDBOXES)

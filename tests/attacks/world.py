@@ -382,13 +382,13 @@ def world(
     listener = Listener()
     root = Path(tempfile.mkdtemp(prefix="hermes-attacks-", dir="/var/tmp"))
     try:
-        made = World(root, listener, settings, watches_system=watches_system)
-        monkeypatch.setenv("HOME", str(made.home))
-        monkeypatch.setenv("HERMES_HOME", str(made.hermes.root))
-        monkeypatch.setenv("DB_PASS", made.own_secret)
-        made.make()
-        secrets.register(config.secrets(made._settings))
-        yield made
+        created = World(root, listener, settings, watches_system=watches_system)
+        monkeypatch.setenv("HOME", str(created.home))
+        monkeypatch.setenv("HERMES_HOME", str(created.hermes.root))
+        monkeypatch.setenv("DB_PASS", created.own_secret)
+        created.make()
+        secrets.register(config.secrets(created._settings))
+        yield created
     finally:
         listener.close()
         shutil.rmtree(root, ignore_errors=True)

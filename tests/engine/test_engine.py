@@ -270,7 +270,7 @@ def test_who_follows_a_postponed_turn_hears_that_another_process_has_ended_it(
     assert world.wait_for(accepted) == [""]
     world.engine.close()
     ends = [(entry.turn_id, type(entry.event)) for entry in entries]
-    assert ends == [(accepted.turn_id, TurnLeft)]
+    assert ends == [(accepted.turn_id, TurnDetached)]
 
 
 def test_a_drain_suspends_what_does_not_end_and_a_start_goes_on(make_world: MakeWorld) -> None:

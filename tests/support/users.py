@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-NOBODY = 65534
+NOBODY_UID = 65534
 
 
 @functools.cache
@@ -37,5 +37,5 @@ def users(*modules: str) -> list[object]:
     if os.getuid() != 0:
         return [pytest.param(os.getuid(), id="self")]
     why = "the other user may run no Python here"
-    skip = pytest.mark.skipif(not python_of(NOBODY, *modules), reason=why)
-    return [pytest.param(0, id="root"), pytest.param(NOBODY, id="nobody", marks=skip)]
+    skip = pytest.mark.skipif(not python_of(NOBODY_UID, *modules), reason=why)
+    return [pytest.param(0, id="root"), pytest.param(NOBODY_UID, id="nobody", marks=skip)]
