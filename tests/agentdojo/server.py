@@ -79,8 +79,8 @@ class Case:
         self._suite = SUITES[suite]
         self._user = self._suite.user_tasks[user]
         self._injection = self._suite.injection_tasks[injection] if injection else None
-        made = _environment(suite).model_copy(deep=True)
-        self._now = self._user.init_environment(made)
+        created = _environment(suite).model_copy(deep=True)
+        self._now = self._user.init_environment(created)
         self._before = self._now.model_copy(deep=True)
         self._runtime = FunctionsRuntime(self._suite.tools)
         self._trace: list[Any] = []

@@ -288,7 +288,7 @@ JSON = st.recursive(
 )
 
 
-@given(template=st.text(max_size=40) | st.just("{a.0.b} {0} {a.} {.a} {{a}}"), said=JSON)
+@given(template=st.text(max_size=40) | st.just("{a.0.b} {0} {a.} {.a} {{a}}"), value=JSON)
 def test_any_template_can_be_filled_from_any_json(template: str, value: Any) -> None:
     assert isinstance(translate.render(template, value), str)
     if "{" not in template:
