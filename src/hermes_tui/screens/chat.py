@@ -356,7 +356,7 @@ class ChatScreen(Screen[None]):
 
     def action_stop_or_leave(self) -> None:
         """Clear the text, else interrupt the turn; a second press soon after that quits."""
-        if self.composer.clear():
+        if self.composer.clear_text():
             return
         if self._is_second_press:
             app_of(self).run_worker(app_of(self).run_action("app.leave"))

@@ -120,7 +120,7 @@ class Composer(TextArea):
         self._pastes = {name: text for name, text in self._pastes.items() if name in self._aside}
         self.load_text("")
 
-    def clear(self) -> bool:
+    def clear_text(self) -> bool:
         """Remove the text, which the history keeps; return whether there was any."""
         if not self.text.strip():
             return False
