@@ -14,7 +14,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings
 from hermes_state.ledger import people as people_ledger
 from hermes_state.store import Store
-from hermes_state.values import Role, Scope
+from hermes_state.values import Role, Scope, TaintSource
 
 EVERYBODY = "*"
 ALL_TOOLS = "*"
@@ -33,8 +33,17 @@ class Limits(NamedTuple):
 class Access:
     """Resolves roles and permissions. May be used from several threads."""
 
-    def __init__(self, store: Store, settings: Settings, trusted: Collection[str] = ()) -> None:
-        """`trusted` are the platforms behind a token (`needs_pairing` is false): who has it is owner."""
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        trusted: Collection[str] = (),
+        carriers: Collection[str] = (),
+    ) -> None:
+        """`trusted` are the platforms behind a token (`needs_pairing` is false): who has it is owner.
+
+        `carriers` are those whose messages strangers write in part (`carries_outside_text`).
+        """
         if any(EVERYBODY in ids for ids in settings.gateway.owners.values()):
             raise ConfigError(
                 "gateway.owners has '*': not everybody can be an owner.",
@@ -43,6 +52,7 @@ class Access:
         self._store = store
         self._settings = settings
         self._trusted = frozenset(trusted)
+        self._carriers = frozenset(carriers)
 
     def role_of(self, source: SessionSource) -> Role | None:
         """Return the role of a person; None when they may not write to the agent."""
@@ -113,6 +123,13 @@ class Access:
             tools=limits.tools,
             usd_per_day=limits.usd_per_day,
         )
+
+    def taint_of(self, source: SessionSource, *, quotes_others: bool) -> list[TaintSource]:
+        """Return the taint that a message brings: what others than owners write is outside text."""
+        is_owners = self.role_of(source) == "owner" and not quotes_others
+        if is_owners and source.platform.value not in self._carriers:
+            return []
+        return [TaintSource("outside", f"a message of {source.sender}")]
 
     def scope_of(self, source: SessionSource, role: Role) -> Scope:
         """Return the conversations that a person may see from a chat.

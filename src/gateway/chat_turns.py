@@ -26,6 +26,7 @@ from gateway.source import SessionSource
 from gateway.streams import Streams
 from gateway.workspaces import Workspaces
 from hermes_agent.agent import Agent
+from hermes_agent.approval import taint
 from hermes_agent.assembly import Assembly
 from hermes_agent.permissions import Permissions
 from hermes_agent.turn.events import (
@@ -148,6 +149,7 @@ class ChatTurns:
                 closed_by=closed_by,
                 replaces=replaces,
                 is_followed=target.is_in_place,
+                brings=self._access.taint_of(target.source, quotes_others=target.quotes_others),
             )
         )
         if accepted.is_new:
@@ -364,16 +366,23 @@ class ChatTurns:
             return self._replies.pieces(target, text, name=f"turn:{turn_id}")
         # A turn that was cut short does not wait for an answer.
         asks = outcome.status == "answered"
-        allow = partial(self._allow_file, running, target)
-        return self._replies.deliver(turn_id, outcome, target, *([allow] if asks else ()))
+        allow = partial(self._allow_file, running, target, asks)
+        return self._replies.deliver(turn_id, outcome, target, allow)
 
-    def _allow_file(self, running: Running, target: ReplyTarget, path: str) -> bool:
-        """Ask whether a file may be sent to a chat; raises Interrupted."""
-        if running.agent is None:
-            return False
+    def _allow_file(
+        self, running: Running, target: ReplyTarget, asks: bool, path: str, is_own: bool
+    ) -> bool:
+        """Return whether a file may be sent to a chat, after asking if need be; raises Interrupted."""
+        if running.agent is None or not asks:
+            return is_own and not taint.of(self._store, running.turn.session_id).is_mixed
         source = target.source
         chat_id = f"{source.platform.value}:{source.chat_id}"
-        args = {"path": path, "chat_id": chat_id, "chat_name": source.description}
+        args = {
+            "path": path,
+            "chat_id": chat_id,
+            "chat_name": source.description,
+            "is_own": is_own,
+        }
         try:
             running.agent.admit(SEND_FILE, args, running.turn.id, running.stop)
         except ToolDeniedError as error:

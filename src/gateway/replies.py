@@ -21,7 +21,7 @@ from gateway import (
     turn_results,
 )
 from gateway.platforms.base import Abilities, Button
-from gateway.reply_attachments import Allow, ReplyAttachments
+from gateway.reply_attachments import Allow, ReplyAttachments, only_own
 from gateway.reply_target import ReplyTarget
 from gateway.splitting import split
 from hermes_agent.permissions import Permissions
@@ -114,11 +114,11 @@ class Replies:
         turn_id: str,
         outcome: Outcome,
         target: ReplyTarget | None = None,
-        allow: Allow = lambda _path: False,
+        allow: Allow = only_own,
     ) -> Sequence[OutboundPart]:
         """Return the parts of the reply of a turn with this outcome.
 
-        `allow` asks for an approval to send a file.
+        `allow` says which files may be sent, except to an owner in private.
         """
         target = target or reply_target.of_turn(self._store, turn_id)
         if target is None or target.is_in_place:
@@ -163,7 +163,7 @@ class Replies:
             text,
             source,
             self._stored_folder(turn_id),
-            lambda path: self._is_written_in(turn_id, path) or allow(path),
+            lambda path, is_own: allow(path, is_own or self._is_written_in(turn_id, path)),
         )
         parts = self.pieces(target, reply.text, name=name)
         if not reply.files:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from gateway.source import SessionSource
 from gateway.workspaces import Workspaces
-from hermes_agent.approval.danger import Danger, places
+from hermes_agent.approval.danger import Access, Danger, places
+from hermes_agent.approval.taint import Sending
 from hermes_agent.permissions import Permissions
 from hermes_agent.tools import read_file
 from hermes_agent.tools.base import Args, Tool, ToolContext
@@ -30,9 +31,13 @@ MANNER = (
 )
 _OUTPUTS = "outputs"
 """The folder of a workspace for what is to be sent."""
-Allow = Callable[[str], bool]
-"""Returns whether a file may be sent, by its path; asks a person if need be."""
-"""Instructions for the model where files can be sent."""
+Allow = Callable[[str, bool], bool]
+"""Returns whether a file may be sent, by its path and whether it is the turn's own; may ask a person."""
+
+
+def only_own(_path: str, is_own: bool) -> bool:
+    """Allow the files that a turn made or put into `outputs`."""
+    return is_own
 
 
 class ReplyWithFiles(NamedTuple):
@@ -62,7 +67,7 @@ class ReplyAttachments:
         text: str,
         place: SessionSource,
         stored: str | None = None,
-        allow: Allow = lambda _path: False,
+        allow: Allow = only_own,
     ) -> ReplyWithFiles:
         """Return the text of a reply and the files that may be sent.
 
@@ -81,7 +86,7 @@ class ReplyAttachments:
                 lines.append(f"[{Path(path).name or path} is not sent: {refusal}.]")
             else:
                 real = os.path.realpath(path)
-                if _needs_no_approval(real, permissions, workspace) or allow(real):
+                if permissions.has_notes or allow(real, _is_output(real, workspace)):
                     files.append(real)
                 else:
                     lines.append(f"[{Path(path).name} is not sent: it was not approved.]")
@@ -125,15 +130,23 @@ class ReplyAttachments:
         return not is_hidden and not places.is_secret(path, place)
 
 
-def _needs_no_approval(path: str, permissions: Permissions, workspace: Path) -> bool:
-    outputs = Path(os.path.realpath(workspace)) / _OUTPUTS
-    return permissions.has_notes or places.is_under(path, str(outputs))
+def _is_output(path: str, workspace: Path) -> bool:
+    return places.is_under(path, str(Path(os.path.realpath(workspace)) / _OUTPUTS))
 
 
 def _dangers(args: Args, _bench: ToolContext) -> list[Danger]:
-    path = args["path"]
-    key = f"send_file:{args['chat_id']}:{path}"
-    return [Danger("exfiltration", f"Sends {path} to {args['chat_name']}", key)]
+    if args["is_own"]:
+        return []
+    key = f"send_file:{args['chat_id']}:{args['path']}"
+    return [Danger("exfiltration", _reason(args), key)]
+
+
+def _sends(args: Args, _bench: ToolContext, _access: Access) -> Sending | None:
+    return Sending(_reason(args), f"chat {args['chat_id']}") if args["is_own"] else None
+
+
+def _reason(args: Args) -> str:
+    return f"Sends {args['path']} to {args['chat_name']}"
 
 
 SEND_FILE = Tool(
@@ -144,6 +157,8 @@ SEND_FILE = Tool(
     subject="path",
     is_path=True,
     dangers=_dangers,
+    reads="",
+    sends=_sends,
 )
 """Names the sending of a file at the gate and in the policy; no model is offered it."""
 

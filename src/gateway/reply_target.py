@@ -36,6 +36,8 @@ class ReplyTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the platform itself let the sender in."""
     can_be_asked: bool = True
     """Whether the sender is shown what the agent asks; else the answer to that is a no, at once."""
+    quotes_others: bool = False
+    """Whether the message has text of somebody else than its sender and the bot."""
     is_in_place: bool = False
     """Whether the reply goes back on the request itself, so that there is nothing to deliver."""
     model: str = ""
@@ -78,6 +80,7 @@ def of_event(
         is_bot=source.is_bot,
         is_vouched=source.role_authorized,
         can_be_asked=event.can_be_asked,
+        quotes_others=event.quotes_others,
         is_in_place=is_in_place,
         model=str(event.options.get("model") or ""),
         instructions=str(event.options.get("instructions") or ""),

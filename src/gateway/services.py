@@ -86,7 +86,8 @@ class Services:
         quiet = [manifest.name for manifest in manifests if not manifest.greets_strangers]
         platforms = [manifest.name for manifest in manifests]
         limit_bytes = settings.attachment_limit_mb * 1024 * 1024
-        access = Access(store, assembly.settings, trusted)
+        carriers = [manifest.name for manifest in manifests if manifest.carries_outside_text]
+        access = Access(store, assembly.settings, trusted, carriers)
         migrations = ChatMigrations(store, platforms, sessions.has_conversation)
         self.connections = Connections(home, settings, manifests, migrations)
         adapters = self.connections.for_stored_chats

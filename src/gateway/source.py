@@ -77,6 +77,13 @@ class SessionSource:
         return self.chat_type != "dm"
 
     @property
+    def sender(self) -> str:
+        """The sender and the chat, for people."""
+        name = self.user_name or self.user_id or "somebody"
+        where = f" in {self.chat_name or self.chat_id}" if self.is_group else ""
+        return f"{name}{where} ({self.platform.value})"
+
+    @property
     def description(self) -> str:
         """A description of the chat for people."""
         name = self.chat_name or self.user_name or self.chat_id

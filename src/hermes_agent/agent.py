@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_agent import compaction, lease, memory, prompt
-from hermes_agent.approval import policy, rights
-from hermes_agent.approval.danger.kinds import HOST_KEY
+from hermes_agent.approval import policy, rights, taint
 from hermes_agent.approval.gate import CallRef, Gate
 from hermes_agent.approval.questions import Asker
 from hermes_agent.checkpoints.recorder import Checkpoints
@@ -20,8 +19,9 @@ from hermes_agent.delegation import SubAgents
 from hermes_agent.hooks import Hooks, NoHooks
 from hermes_agent.memory import MemoryProvider
 from hermes_agent.models.base import Model, Reply, Request
-from hermes_agent.permissions import Permissions, is_owner
+from hermes_agent.permissions import Permissions
 from hermes_agent.prompt import SessionStart
+from hermes_agent.sandbox.hosts import HostGrants
 from hermes_agent.sandbox.sandboxes import Sandbox
 from hermes_agent.titles import Titler
 from hermes_agent.tokens import Estimator
@@ -41,7 +41,7 @@ from hermes_core import clock, config
 from hermes_core.errors import BudgetSpent, UsageError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
-from hermes_state.ledger import lineage, questions, sessions, turns
+from hermes_state.ledger import lineage, sessions, turns
 from hermes_state.ledger import messages as message_ledger
 from hermes_state.ledger.records import message_from
 from hermes_state.ledger.turns import TurnSource
@@ -145,13 +145,10 @@ class Agent:
     def _choose_sandbox(self) -> Sandbox:
         from hermes_agent.sandbox import detect  # noqa: PLC0415 -- many conversations run no command
 
-        return detect.choose(self.settings, self._granted_hosts)
+        return detect.choose(self.settings, self._host_grants)
 
-    def _granted_hosts(self) -> list[str]:
-        """Return the hosts that a person allowed, in this conversation or (for an owner) always."""
-        everywhere = is_owner(self.permissions)
-        keys = self.store.read(questions.granted, self.conversation_id, everywhere=everywhere)
-        return [key.removeprefix(HOST_KEY) for key in keys if key.startswith(HOST_KEY)]
+    def _host_grants(self) -> HostGrants:
+        return taint.host_grants(self.store, self.conversation_id, self.permissions)
 
     # -- what surfaces know ---------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from hermes_agent.turn.events import (
 from hermes_agent.turn.stop import Stop
 from hermes_agent.turn.values import Turn
 from hermes_core.errors import ToolError
-from hermes_state.ledger import sessions, turns
+from hermes_state.ledger import sessions, taint, turns
 from hermes_state.ledger.scope import DELEGATE
 from hermes_state.values import NewSession
 
@@ -64,6 +64,7 @@ class SubAgents(DelegateFor):
             outcome = child.run_turn(accepted.turn_id, stop=stop)
         finally:
             child.tool_context.processes.close()
+            parent.store.write(taint.copy, child.session_id, turn.session_id)
         self._end(child.session_id, accepted.turn_id)
         stop.check()
         if outcome["failed"]:

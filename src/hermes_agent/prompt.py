@@ -73,6 +73,11 @@ def build(facts: Facts, toolbox: Toolbox, bench: ToolContext, place: SessionStar
     return "\n\n".join(part for part in parts if part)
 
 
+def has_notes_in(prompt: str) -> bool:
+    """Return whether a prompt has notes of the home in it."""
+    return any(f"\n## {heading}\n" in prompt for heading in (_ABOUT_USER, _NOTES))
+
+
 def is_outdated(prompt: str, bench: ToolContext) -> bool:
     """Return whether a stored prompt names another workspace, or has what this person may not see.
 

@@ -7,7 +7,17 @@ nothing behind.
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 import msgspec
 
@@ -42,6 +52,8 @@ class ToolFacts(TypedDict, total=False):
     """The subject is a shell command line: a dangerous one needs an approval."""
     writes: bool
     """Changes files."""
+    reads: Literal["outside", "private", ""]
+    """The taint of its results: outside text (the default, except of a path), private data, or none."""
     small: Sequence[str]
     """The arguments for small models; without it, small models do not get the tool."""
     one_line: str

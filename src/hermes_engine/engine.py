@@ -166,6 +166,7 @@ class Engine:
                 replaces=item.replaces,
                 only_if_idle=item.only_if_idle,
                 source=source,
+                brings=item.taint,
             )
         )
         if accepted.is_new:

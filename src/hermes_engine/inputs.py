@@ -1,10 +1,11 @@
 """Inputs of every surface, to be answered by a turn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hermes_agent.permissions import Permissions
-from hermes_state.values import InboundMessage, NewSession
+from hermes_state.values import InboundMessage, NewSession, TaintSource
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,19 @@ class Input:
     replaces: int | None = None
     """The user message that is undone for it, with all after it."""
 
+    brings: Sequence[TaintSource] = ()
+    """The taint that comes with it, where that is not its person's alone."""
     only_if_idle: bool = False
     """Whether it is refused with ConversationBusyError while another process works on it."""
     is_followed: bool = False
     """Whether somebody is going to subscribe: its events are kept from the start."""
+
+    @property
+    def taint(self) -> Sequence[TaintSource]:
+        """The taint that comes with it: what anybody but an owner writes is outside text."""
+        if self.brings or self.permissions is None or self.permissions.is_owner:
+            return self.brings
+        return [TaintSource("outside", f"a message of {self.permissions.person}")]
 
     @property
     def message(self) -> dict[str, Any]:

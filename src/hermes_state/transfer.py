@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hermes_state import export_format as export
 from hermes_state.engines.sqlite.database import Database
 from hermes_state.export_format import Line
-from hermes_state.ledger import sessions, titles, turns
+from hermes_state.ledger import sessions, taint, titles, turns
 from hermes_state.ledger.records import mark_out_of_order
 from hermes_state.store import Tx
 from hermes_state.values import TOKENS, Row
@@ -185,6 +185,7 @@ class _ConversationImport:
         )
         for id_, line in own.items():
             self._settle(line, active[id_])
+            taint.note_import(self._tx, id_)
         self._check_line_of_sessions(lines[0])
         count = sum(line.kind == "message" for line in lines)
         interrupted = {line.row["session_id"]: None for line in open_turns}

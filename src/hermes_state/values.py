@@ -267,6 +267,15 @@ class Question(NamedTuple):
     choices: Sequence[str] = ()
 
 
+class TaintSource(NamedTuple):
+    """Something that a conversation has read, which counts when something is to leave it."""
+
+    kind: Literal["outside", "private"]
+    """Text that somebody else wrote, or data of the person that is not in the workspace."""
+    source: str
+    """For people, in a few words."""
+
+
 Role = Literal["owner", "member", "guest"]
 
 

@@ -8,6 +8,7 @@ import pytest
 from hermes_agent.approval import display
 from hermes_agent.approval.danger import Danger
 from hermes_agent.sandbox import detect
+from hermes_agent.sandbox.hosts import HostGrants
 from hermes_agent.sandbox.sandboxes import Host
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools import patch, terminal, write_file
@@ -281,7 +282,7 @@ def test_commands_write_to_the_workspace_only_after_a_yes(
         code,
     ]
     chat = make_chat([*steps, "ok"], tools, can_ask=True, settings=ASK)
-    sandbox = detect._try(name, ASK.tools, tuple)
+    sandbox = detect._try(name, ASK.tools, HostGrants)
     if isinstance(sandbox, str):
         pytest.skip(sandbox)
     chat.agent.tool_context.processes.sandbox = sandbox

@@ -18,13 +18,9 @@ from typing import Any
 import pytest
 
 from hermes_agent.sandbox import egress
-from hermes_agent.sandbox.egress import (
-    Command,
-    Egress,
-    Grants,
-    configured_hosts,
-    matches,
-)
+from hermes_agent.sandbox import hosts as host_rules
+from hermes_agent.sandbox.egress import Command, Egress, problem
+from hermes_agent.sandbox.hosts import HostGrants, configured_hosts, matches
 from hermes_agent.sandbox.network import NetworkNamespace, NetworkUnavailableError
 from hermes_agent.sandbox.proxy import Destination, Proxy, Refusal
 from hermes_agent.sandbox.sandboxes import AskHost
@@ -121,9 +117,10 @@ class Sandboxed:
         self.rules = rules
         self.proxy = Proxy(namespace.listener, rules.connect)
         self.notes: list[str] = []
+        self.reached: list[str] = []
 
     def run(self, script: str, *arguments: str, ask: AskHost | None = None) -> str:
-        self.rules.begin("token", Command((), ask, self.notes.append))
+        self.rules.begin("token", Command((), ask, self.notes.append, self.reached.append))
         environment = self.proxy.environment("token") | {"NO_PROXY": "", "no_proxy": ""}
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         with start(self.namespace, script, *arguments, env=environment, **streams) as process:
@@ -134,9 +131,9 @@ class Sandboxed:
 
 @contextlib.contextmanager
 def sandboxed(
-    namespace: NetworkNamespace, *allowed: str, granted: Grants | None = None
+    namespace: NetworkNamespace, *allowed: str, granted: HostGrants | None = None
 ) -> Generator[Sandboxed]:
-    grants = granted or Grants()
+    grants = granted or HostGrants()
     box = Sandboxed(namespace, Egress(allowed, lambda: grants))
     with contextlib.closing(box.proxy):
         yield box
@@ -146,6 +143,7 @@ def test_a_host_in_the_settings_is_reached(namespace: NetworkNamespace, upstream
     with sandboxed(namespace, upstream) as box:
         assert box.run(GET, f"http://{upstream}/plain?a=1") == "/plain?a=1 no credentials"
         assert box.run(TUNNEL, upstream) == "/tunnelled no credentials"
+        assert box.reached == [upstream, upstream]
 
 
 def test_nothing_is_reached_past_the_proxy(namespace: NetworkNamespace, upstream: str) -> None:
@@ -179,7 +177,7 @@ def test_an_unknown_host_is_asked_for_once() -> None:
         asked_hosts.append(host)
         hosts.add(host)
 
-    rules = Egress((), lambda: Grants(hosts))
+    rules = Egress((), lambda: HostGrants(hosts))
 
     def reach() -> None:
         both_wait.wait()
@@ -187,7 +185,7 @@ def test_an_unknown_host_is_asked_for_once() -> None:
         with pytest.raises(Refusal, match="not known|private"):
             rules.connect(Destination("unknown.invalid", 443, "token"))
 
-    rules.begin("token", Command((), ask, notes.append))
+    rules.begin("token", Command((), ask, notes.append, notes.append))
     threads = [threading.Thread(target=reach) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -214,7 +212,7 @@ def test_where_no_one_can_be_asked_the_text_says_what_to_do(namespace: NetworkNa
 def test_an_allowed_name_that_leads_to_a_private_address_is_refused(
     namespace: NetworkNamespace, upstream: str
 ) -> None:
-    granted = Grants(hosts=[upstream])
+    granted = HostGrants(hosts=[upstream])
     with sandboxed(namespace, granted=granted) as box:
         assert "private network" in box.run(GET, f"http://{upstream}/")
 
@@ -249,8 +247,8 @@ def test_preset_hosts_are_asked_for_when_there_is_something_to_lose() -> None:
         hosts.append(host)
         raise ToolDeniedError("No.")
 
-    rules = Egress((), lambda: Grants(asks_for_all=True))
-    rules.begin("token", Command((), ask, lambda _note: None))
+    rules = Egress((), lambda: HostGrants(asks_for_all=True))
+    rules.begin("token", Command((), ask, lambda _note: None, lambda _host: None))
     with pytest.raises(Refusal, match="No"):
         rules.connect(Destination("github.com", 443, "token"))
     assert hosts == ["github.com"]
@@ -284,7 +282,7 @@ def test_servers_of_package_tools_come_from_their_configuration(
     (tmp_path / ".npmrc").write_text("registry = https://in-the-workspace.invalid/\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{npm.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(egress, "_CONFIGURATIONS", [("npm", ("config", "get", "registry"))])
+    monkeypatch.setattr(host_rules, "_CONFIGURATIONS", [("npm", ("config", "get", "registry"))])
     assert configured_hosts.__wrapped__() == {"mirror.invalid:8443"}
 
 
@@ -292,7 +290,7 @@ def test_closing_the_proxy_ends_its_connections(namespace: NetworkNamespace) -> 
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as silent:
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         with sandboxed(namespace, host) as box:
-            box.rules.begin("token", Command((), None, box.notes.append))
+            box.rules.begin("token", Command((), None, box.notes.append, box.reached.append))
             quiet: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
             environment = box.proxy.environment("token")
             with start(namespace, TUNNEL, host, env=environment, **quiet) as client:
@@ -303,7 +301,7 @@ def test_closing_the_proxy_ends_its_connections(namespace: NetworkNamespace) -> 
 
 
 needs_bwrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None or bool(egress.problem()),
+    shutil.which("bwrap") is None or bool(problem()),
     reason="bubblewrap with a network namespace does not work here",
 )
 FETCH = f"{sys.executable} -c {shlex.quote(GET)}"

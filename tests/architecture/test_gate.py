@@ -22,7 +22,7 @@ MAY_START = {
     "sandbox/landlock_launcher.py": "becomes the command, with fewer rights",
     "sandbox/seatbelt.py": "tries a fixed command",
     "sandbox/network.py": "makes a network namespace; its script is fixed",
-    "sandbox/egress.py": "asks package tools for their servers; its commands are fixed",
+    "sandbox/hosts.py": "asks package tools for their servers; its commands are fixed",
     "sandbox/orphan_killer.py": "ends what we leave behind; its script is fixed",
 }
 """Files that may start processes, and why each is no way around the gate."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.approval.gate import HOST_KEY
-from hermes_agent.sandbox import detect, egress
+from hermes_agent.approval.danger.kinds import HOST_KEY
+from hermes_agent.sandbox import detect, hosts
 from hermes_agent.testing.scripted import call
 from hermes_agent.tools.terminal import TOOL as TERMINAL
 from hermes_agent.turn.events import Event, QuestionAsked
@@ -28,7 +28,7 @@ PUSH = "git push https://example.org/x.git"
 
 @pytest.fixture(autouse=True)
 def no_package_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(egress, "configured_hosts", lambda: frozenset({"mirror.test"}))
+    monkeypatch.setattr(hosts, "configured_hosts", lambda: frozenset({"mirror.test"}))
 
 
 @pytest.fixture

@@ -368,6 +368,7 @@ def _search(surface: Surface, **args: Any) -> str:
         note_host=lambda _host: None,
         run_tool=lambda name, arguments: Result(f"{name} {arguments}"),
         delegate=lambda task, context: Result(f"{task} {context}"),
+        note_read=lambda _source: None,
     )
     try:
         found = SEARCH.run(args, call)

@@ -140,6 +140,7 @@ RELEASED = {
     "m009_columns": "f933306d54c4293c",
     "m010_checkpoints": "cd65eaa7ad8c42c4",
     "m011_grants": "25a6cc92ebba57b4",
+    "m012_taint": "179510b540ff96fa",
 }
 """A hash per step. Stores have taken these steps: a change is a new step, never an edit."""
 

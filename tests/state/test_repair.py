@@ -55,6 +55,7 @@ ONE_OF_EACH: dict[str, dict[str, object] | None] = {
     "pairing_failures": {},
     "partials": {"turn_id": "t"},
     "workers": {},
+    "taint": {"session_id": "s0", "kind": "outside"},
 }
 """A row for every table: the values that matter. Those of None are filled through the store."""
 ANY_VALUE = {"INTEGER": 1, "REAL": 2.5, "TEXT": "[1]"}

@@ -24,6 +24,7 @@ from hermes_state.ledger import (
     people,
     routes,
     sessions,
+    taint,
     turns,
     usage,
 )
@@ -37,6 +38,7 @@ from hermes_state.values import (
     Route,
     Spent,
     Stranger,
+    TaintSource,
 )
 from tests.support import findings
 
@@ -95,7 +97,7 @@ def _turn_over_a_rotation(
     store.write(checkpoints.note_effect, turn_id, "call 2", "mail", "host", "example.org")
     yield
     first, second = (effect["id"] for effect in store.read(effects.of_turn, turn_id))
-    store.write(effects.start, first, lease)
+    store.write(effects.start, first, lease, reads=[TaintSource("private", "a clock")])
     yield
     result = {"role": "tool", "content": f"{name}: it is noon", "tool_call_id": "call 1"}
     store.write(effects.done, first, result, lease)
@@ -155,6 +157,8 @@ def _undo_and_branch(store: SessionDB, name: str) -> Iterator[None]:
     yield
     store.write(messages.restore, child, last)
     yield
+    store.write(taint.note, child, [TaintSource("outside", "a host")])
+    yield
     store.write(lineage.branch, child, child_id=branch)
     yield
     store.append_message(branch, "user", f"{name}: in the branch")
@@ -209,6 +213,7 @@ def _accept(store: SessionDB, name: str, chat: str, which: str) -> Accepted:
         {"role": "user", "content": f"{name}: {which} question"},
         inbound=InboundMessage("chat", f"{name}:room", which),
         idempotency_key=f"{name}:{which}",
+        brings=[TaintSource("outside", f"the {which} message")],
     )
 
 
@@ -236,6 +241,7 @@ _QUERIES = {
     "routes": "SELECT session_key, session_id, entry FROM routes ORDER BY session_key",
     "leases": "SELECT conversation_id, holder, token, expires_at = 0 FROM leases ORDER BY 1",
     "usage": "SELECT session_id, model, input_tokens FROM usage ORDER BY id",
+    "taint": "SELECT session_id, kind, source, turn_id IS NOT NULL FROM taint ORDER BY 1, 2, 3",
     "people": "SELECT platform, user_id, role FROM people ORDER BY 1, 2",
     "pairings": "SELECT platform, user_id FROM pairings ORDER BY 1, 2",
     "pairing_failures": "SELECT platform, failures FROM pairing_failures ORDER BY 1",

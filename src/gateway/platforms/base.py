@@ -99,6 +99,8 @@ class MessageEvent:
     """Whether that message is the bot's."""
     quotes_part: bool = False
     """Whether `reply_to_text` is a part of it that the person chose."""
+    is_forwarded: bool = False
+    """Whether somebody else wrote the text."""
     is_mention: bool = False
     """Whether a message in a group is meant for us: named, replied to, or a command for us."""
     names_nobody: bool = False
@@ -121,6 +123,13 @@ class MessageEvent:
 
     def is_command(self) -> bool:
         return self.text.startswith("/")
+
+    @property
+    def quotes_others(self) -> bool:
+        """Return whether it has text of somebody else than its sender and the bot."""
+        is_group = self.source is not None and self.source.is_group
+        is_quote = bool(self.reply_to_text) and is_group and not self.reply_to_is_own_message
+        return self.is_forwarded or is_quote
 
     def get_command(self) -> str | None:
         """Return the name after the slash, in lower case without `@bot`; None for paths and texts."""
@@ -464,6 +473,8 @@ class Manifest:
     """False: anybody with the token is an owner; there are no strangers."""
     greets_strangers: bool = True
     """Whether a stranger may be answered at all; where senders can be forged, they must not be."""
+    carries_outside_text: bool = False
+    """Whether strangers write parts of its messages, whoever sends them: mail, events of programs."""
     guarantee: str = ""
     """One sentence for people: the guarantee when the process dies while it sends."""
 

@@ -136,6 +136,7 @@ _FIELDS: Sequence[tuple[str, Callable[[object], bool], str]] = (
     ("extra", _is_text, "text"),
     ("needs_pairing", _is_yes_or_no, "True or False"),
     ("greets_strangers", _is_yes_or_no, "True or False"),
+    ("carries_outside_text", _is_yes_or_no, "True or False"),
     ("guarantee", _is_text, "text"),
 )
 """What a Manifest of a plugin has to hold: nobody else has looked at it."""

@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from hermes_agent.approval import display, edits, policy
+from hermes_agent.approval import display, edits, policy, taint
 from hermes_agent.approval.danger import Access, Danger, access_of, places
-from hermes_agent.approval.danger.kinds import HOST_KEY, NO_ACCESS
+from hermes_agent.approval.danger.kinds import EDITS_KEY, NO_ACCESS
 from hermes_agent.approval.policy import Entry, Policy
 from hermes_agent.approval.questions import Asker
 from hermes_agent.hooks import Hooks
@@ -31,9 +31,11 @@ from hermes_core.settings import ApprovalSettings
 from hermes_state.ledger import questions
 from hermes_state.ledger.questions import EVERYWHERE
 from hermes_state.transitions import QuestionState
-from hermes_state.values import UNSHOWN, Grant, Question, Row
+from hermes_state.values import UNSHOWN, Grant, Question, Row, TaintSource
 
 CHOICES = ("once", "session", "always", "deny")
+NOT_ALWAYS = ("once", "session", "deny")
+"""For what is asked because of what this conversation has read."""
 ONLY_ONCE = ("once", "deny")
 """For a call that leaves the sandbox."""
 CALL_KEY = "call:"
@@ -52,6 +54,8 @@ class Permit(msgspec.Struct, frozen=True):
     """Of a tool for files: where its path led when the gate looked, every link followed."""
     basis: str = ""
     """A digest of the file that a person was shown the change of; empty: nobody was asked."""
+    reads: tuple[TaintSource, ...] = ()
+    """The taint that its result brings."""
 
     @property
     def is_confined(self) -> bool:
@@ -91,6 +95,8 @@ class Verdict(NamedTuple):
     """What a lasting yes is stored as; empty when none is needed."""
     keeps_workspace: bool = False
     """Whether commands only read the workspace."""
+    reads: Sequence[TaintSource] = ()
+    """The taint that its result brings."""
 
     @property
     def access(self) -> Access:
@@ -99,7 +105,7 @@ class Verdict(NamedTuple):
     @property
     def choices(self) -> Sequence[str]:
         """The answers that a person may give."""
-        return ONLY_ONCE if self.access.unconfined else CHOICES
+        return _choices(self.dangers)
 
 
 def judge(
@@ -119,14 +125,18 @@ def judge(
     entries = policy.entries(rules, tool, subject) if decided else ()
     if decided == "deny":
         return Verdict("deny", subject, path, entries)
-    found = tool.dangers_of({**args, tool.subject: path} if path else args, bench)
+    resolved = {**args, tool.subject: path} if path else args
+    found = tool.dangers_of(resolved, bench)
     dangers = [d for d in found if settings.edits == "ask" or not _is_covered(d, bench)]
     if not (dangers and path):  # a yes to this one change says nothing of others
         dangers += edits.dangers(settings, tool, args, bench, path)
-    is_granting = dangers or settings.edits == "ask"
+    reads = _reads(tool, resolved, bench, dangers)
+    tainted = taint.dangers(tool, resolved, bench, who.session_id, dangers)
+    is_granting = dangers or tainted or settings.edits == "ask"
     granted: Collection[str] = _granted(bench, who) if is_granting else ()
     keeps = edits.keeps_workspace(settings, dangers, granted, bench)
-    verdict = Verdict("allow", subject, path, entries, dangers, keeps_workspace=keeps)
+    dangers += [danger for danger in tainted if danger.grant not in granted]
+    verdict = Verdict("allow", subject, path, entries, dangers, (), keeps, reads)
     if not dangers or decided == "allow" or settings.mode == "allow":
         return verdict
     grants = _grants(tool, args, bench, subject, dangers)
@@ -147,10 +157,32 @@ def _grants(
 ) -> list[Grant]:
     """Return what a lasting yes is stored as: for this call, and for dangers with a key of their own."""
     keys = dict.fromkeys(danger.grant for danger in dangers if danger.grant)
-    grants = [Grant(key, subject=_EDITS, folder=str(bench.workspace)) for key in keys]
+    grants = [_named_grant(key, bench) for key in keys]
     if own := [danger for danger in dangers if not danger.grant]:
         grants.append(Grant(_key(tool, args, bench, own), tool.name, subject, str(bench.cwd)))
     return grants
+
+
+def _named_grant(key: str, bench: ToolContext) -> Grant:
+    """Return the grant of a danger with a key of its own, with what it is for."""
+    if key.startswith(EDITS_KEY):
+        return Grant(key, subject=_EDITS, folder=str(bench.workspace))
+    return Grant(key, subject=taint.receiver_of(key))
+
+
+def _reads(
+    tool: Tool, args: Args, bench: ToolContext, dangers: Sequence[Danger]
+) -> Sequence[TaintSource]:
+    """Return the taint that a call brings; keys that it needs to act elsewhere are not printed."""
+    reads = access_of(danger for danger in dangers if danger.kind != "exfiltration").reads
+    return tool.reads_of(args, bench, access_of(dangers)._replace(reads=reads))
+
+
+def _choices(dangers: Sequence[Danger]) -> Sequence[str]:
+    """Return the answers that a person may give."""
+    if access_of(dangers).unconfined:
+        return ONLY_ONCE
+    return NOT_ALWAYS if any(danger.kind == "taint" for danger in dangers) else CHOICES
 
 
 def _granted(bench: ToolContext, who: CallRef) -> set[str]:
@@ -184,7 +216,8 @@ class Gate:
             preview = display.of_call(tool, args, bench, verdict.path)
             basis = preview.basis
             self._ask(tool, preview.text, dangers, verdict.grants, bench, who, stop, report)
-        return Permit(tool.name, subject, verdict.access, verdict.path, basis)
+        reads = tuple(verdict.reads)
+        return Permit(tool.name, subject, verdict.access, verdict.path, basis, reads)
 
     def admit_host(
         self,
@@ -202,12 +235,12 @@ class Gate:
         """
         if self._settings.mode == "allow":
             return
-        danger = Danger("exfiltration", f"Connects to {host}", f"{HOST_KEY}{host}")
-        grants = [Grant(danger.key, subject=host)]
+        dangers = taint.of_host(bench.store, who.session_id, host)
+        grants = [Grant(dangers[0].grant, subject=host)]
         if self._settings.mode == "deny":
-            raise ToolDeniedError(f"Not allowed here: {danger.reason}.")
+            raise ToolDeniedError(f"Not allowed here: {dangers[0].reason}.")
         detail = display.whole(permit.subject)
-        self._ask(tool, detail, [danger], grants, bench, who, stop, report)
+        self._ask(tool, detail, dangers, grants, bench, who, stop, report)
 
     def _ask(
         self,
@@ -221,7 +254,7 @@ class Gate:
         report: Sink,
     ) -> None:
         why = display.reasons(dangers)
-        choices = ONLY_ONCE if access_of(dangers).unconfined else CHOICES
+        choices = _choices(dangers)
         text = display.question(
             dangers, display.covered(tool, grants) if "session" in choices else ""
         )
@@ -246,7 +279,7 @@ class Gate:
         if choice not in (*CHOICES, "expired", UNSHOWN):
             choice, remark = "deny", answer or ""  # words instead of a choice are told to the model
         if choice in ("session", "always") and choice not in choices:
-            choice = "once"
+            choice = choices[-2]  # the most that may be given
         if choice in ("session", "always"):
             scope = who.conversation_id if choice == "session" else EVERYWHERE
             for grant in grants:

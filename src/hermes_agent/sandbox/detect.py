@@ -4,12 +4,13 @@ import functools
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from hermes_agent.approval.danger.kinds import NO_ACCESS
 from hermes_agent.sandbox import landlock, seatbelt
 from hermes_agent.sandbox.bubblewrap import Bubblewrap
 from hermes_agent.sandbox.container import Container
+from hermes_agent.sandbox.hosts import HostGrants
 from hermes_agent.sandbox.landlock import Landlock
 from hermes_agent.sandbox.sandboxes import Host, Job, Network, Sandbox, Unavailable
 from hermes_agent.sandbox.seatbelt import Seatbelt
@@ -27,7 +28,7 @@ _FIXES = {
 }
 
 
-def choose(settings: Settings, granted_hosts: Callable[[], Collection[str]] = tuple) -> Sandbox:
+def choose(settings: Settings, grants: Callable[[], HostGrants] = HostGrants) -> Sandbox:
     """Return the sandbox that the settings ask for; raises ConfigError when it cannot be had.
 
     With `auto`, the first that works; when none does, every command needs a yes.
@@ -36,7 +37,7 @@ def choose(settings: Settings, granted_hosts: Callable[[], Collection[str]] = tu
     if tools.sandbox == "host":
         return Host()
     if tools.sandbox != "auto":
-        chosen = _try(tools.sandbox, tools, granted_hosts)
+        chosen = _try(tools.sandbox, tools, grants)
         if isinstance(chosen, Sandbox):
             return chosen
         raise ConfigError(
@@ -44,7 +45,7 @@ def choose(settings: Settings, granted_hosts: Callable[[], Collection[str]] = tu
         )
     problems: list[str] = []
     for name in _CHAIN:
-        chosen = _try(name, tools, granted_hosts)
+        chosen = _try(name, tools, grants)
         if isinstance(chosen, Sandbox):
             chosen.passed_over = tuple(problems)
             return chosen
@@ -65,23 +66,21 @@ def summary(settings: Settings) -> str:
 def confine_git() -> Sandbox:
     """Return the sandbox in which git makes checkpoints, whatever commands run in: it has no network."""
     for name in _CHAIN:
-        chosen = _try(name, ToolSettings(network="off"), tuple) if name != "container" else ""
+        chosen = _try(name, ToolSettings(network="off"), HostGrants) if name != "container" else ""
         if isinstance(chosen, Sandbox):
             return chosen
     return Host("no sandbox works here")
 
 
-def _try(
-    name: str, tools: ToolSettings, granted_hosts: Callable[[], Collection[str]]
-) -> Sandbox | str:
+def _try(name: str, tools: ToolSettings, grants: Callable[[], HostGrants]) -> Sandbox | str:
     """Return this sandbox, or why it cannot be had."""
     if name == "bubblewrap":
         program = shutil.which("bwrap")
         if program is None:
             return "bwrap is not installed"
         problem = _problem_of(program, network=tools.network == "open")
-        return problem or Bubblewrap(program, _network(name, tools, granted_hosts))
-    network = _network(name, tools, granted_hosts)
+        return problem or Bubblewrap(program, _network(name, tools, grants))
+    network = _network(name, tools, grants)
     if name == "landlock":
         return _landlock_problem() or Landlock(network)
     if name == "seatbelt":
@@ -89,19 +88,17 @@ def _try(
     return _container_problem(tools.container_command) or Container(tools, network)
 
 
-def _network(
-    name: str, tools: ToolSettings, granted_hosts: Callable[[], Collection[str]]
-) -> Network:
+def _network(name: str, tools: ToolSettings, grants: Callable[[], HostGrants]) -> Network:
     """Return what commands in this sandbox reach; nothing where no person can be asked for hosts."""
     if tools.network != "ask":
         return Network(is_open=tools.network == "open")
     if name != "bubblewrap":
         return Network(problem=_WITHOUT_BUBBLEWRAP)
-    from hermes_agent.sandbox.egress import Egress, Grants, problem  # noqa: PLC0415 -- loads sockets
+    from hermes_agent.sandbox.egress import Egress, problem  # noqa: PLC0415 -- loads sockets
 
     if why := problem():
         return Network(problem=why)
-    return Network(rules=Egress(tools.allowed_hosts, lambda: Grants(granted_hosts())))
+    return Network(rules=Egress(tools.allowed_hosts, grants))
 
 
 @functools.cache

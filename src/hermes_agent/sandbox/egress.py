@@ -1,70 +1,32 @@
 """Decide which hosts sandboxed commands may reach.
 
-Allowed is what the settings name, what a person granted, public code hosts, and the package registries
-that the installed tools are configured for. For any other host a person is asked while the connection
-waits. Names that lead to private addresses are refused, unless the settings or a tool's configuration of
-the person name the host.
+For a host that is not allowed (see `hosts`) a person is asked while the connection waits. Names that
+lead to private addresses are refused, unless the settings or a tool's configuration of the person name
+the host. Each host that is reached is noted before anything comes from it.
 """
 
 import functools
 import os
-import re
-import shutil
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from hermes_agent.addresses import is_public, look_up
 from hermes_agent.sandbox.child import Child
+from hermes_agent.sandbox.hosts import HostGrants, configured_hosts, matches, name_of, passes
 from hermes_agent.sandbox.network import NetworkNamespace, NetworkUnavailableError
 from hermes_agent.sandbox.proxy import Destination, Proxy, Refusal
 from hermes_agent.sandbox.sandboxes import AskHost, Job
-from hermes_core.errors import Interrupted, ToolDeniedError, ToolError
+from hermes_core.errors import Interrupted, StoreError, ToolDeniedError, ToolError
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit
 
-CODE_HOSTS = (
-    "github.com", "*.github.com", "*.githubusercontent.com", "gitlab.com", "*.gitlab.com",
-    "bitbucket.org", "codeberg.org", "git.sr.ht",
-)  # fmt: skip
-"""Allowed without a question, as long as a call has nothing private to lose."""
 
-PORTS = (80, 443)
-"""What a host is allowed for, when an entry names no port."""
-
-_PIP_DEFAULTS = """
-from pip._internal.models.index import PyPI
-print(PyPI.url, f"https://{PyPI.file_storage_domain}")
-"""
-_CONFIGURATIONS: Sequence[tuple[str, Sequence[str]]] = (
-    ("pip", ("-m", "pip", "config", "list")),
-    ("pip", ("-c", _PIP_DEFAULTS)),
-    ("npm", ("config", "get", "registry", "--logs-max=0")),  # its log would lie in the home
-    ("go", ("env", "GOPROXY", "GOSUMDB")),
-    ("gem", ("sources", "--list")),
-    ("cargo", ("config", "get", "-Z", "unstable-options", "source")),
-)
-"""Programs that install packages, and how to ask each which servers it is configured for."""
-_CONFIGURATION_TIMEOUT_S = 5.0
-_URL_HOST = re.compile(r"https?://(?:[^\s/@\"']*@)?([A-Za-z0-9.-]+(?::\d+)?)")
-
-
-class Grants(NamedTuple):
-    """The hosts that a conversation may reach, as of now."""
-
-    hosts: Collection[str] = ()
-    """Hosts that a person allowed, here or everywhere."""
-    asks_for_all: bool = False
-    """Whether the preset hosts have to be asked for as well."""
-
-
-class Command(NamedTuple):
+class Command(msgspec.Struct):
     """A command that runs in the sandbox, as far as its connections go."""
 
     hosts: Collection[str]
@@ -73,18 +35,28 @@ class Command(NamedTuple):
     note: Callable[[str], None]
     """Takes what the output of the command may not say: which connections were refused, and why."""
     note_host: Callable[[str], None] | None = None
-    """Is told each host that a connection is made to."""
+    """Is told each host that a connection is made to, before anything comes from it."""
+    asks_for_all: bool | None = None
+    """Whether hosts that are allowed otherwise are asked for too; None: as the conversation has it by
+    then. A command that takes no input hears nothing of what is read while it runs."""
+    allowed: set[str] = msgspec.field(default_factory=set[str])
+    """Hosts that a person allowed while it ran."""
 
 
 class Egress:
     """The rules of one conversation's way out."""
 
-    def __init__(self, allowed: Collection[str], grants: Callable[[], Grants]) -> None:
+    def __init__(self, allowed: Collection[str], grants: Callable[[], HostGrants]) -> None:
         self._allowed = tuple(allowed)
         self._grants = grants
         self._commands: dict[str, Command] = {}
         self._lock = threading.Lock()
         self._asking: dict[str, threading.Lock] = {}
+
+    @property
+    def asks_for_all(self) -> bool:
+        """Return whether all hosts have to be asked for, as of now."""
+        return self._grants().asks_for_all
 
     def begin(self, token: str, command: Command) -> None:
         """Let the connections that carry this token be those of a command."""
@@ -109,37 +81,39 @@ class Egress:
             raise
 
     def _connect(self, host: str, port: int, command: Command) -> list[tuple[str, int]]:
-        is_named = self._is_named(host, port)
-        if not (is_named or matches(command.hosts, host, port) or self._is_granted(host, port)):
+        if not self._passes(host, port, command):
             self._ask(host, port, command)
         try:
             addresses = look_up(host, port)
         except ToolError as error:
             raise Refusal(str(error)) from error
-        if not is_named and not all(map(is_public, addresses)):
+        if not all(map(is_public, addresses)) and not self._is_named(host, port):
             raise Refusal(
                 f"{host} is an address of this machine or of a private network."
                 " A person can allow it in tools.allowed_hosts."
             )
-        if command.note_host is not None:
-            command.note_host(_name(host, port))
+        try:
+            if command.note_host is not None:
+                command.note_host(name_of(host, port))
+        except StoreError as error:
+            raise Refusal(str(error)) from error
         return [(str(address), port) for address in addresses]
 
     def _is_named(self, host: str, port: int) -> bool:
         """Tell whether the person named the host in a configuration, wherever it lies."""
-        if matches(self._allowed, host, port):
-            return True
-        return not self._grants().asks_for_all and matches(configured_hosts(), host, port)
+        return matches(self._allowed, host, port) or matches(configured_hosts(), host, port)
 
-    def _is_granted(self, host: str, port: int) -> bool:
-        grants = self._grants()
-        if matches(grants.hosts, host, port):
+    def _passes(self, host: str, port: int, command: Command) -> bool:
+        if matches({*command.hosts, *command.allowed}, host, port):
             return True
-        return not grants.asks_for_all and matches(CODE_HOSTS, host, port)
+        grants = self._grants()
+        if command.asks_for_all is not None:
+            grants = grants._replace(asks_for_all=command.asks_for_all)
+        return passes(host, port, self._allowed, grants)
 
     def _ask(self, host: str, port: int, command: Command) -> None:
         """Let a person decide; connections to the same host wait for the one question."""
-        name = _name(host, port)
+        name = name_of(host, port)
         if command.ask is None:
             raise Refusal(
                 f"Connections to {name} are not allowed, and no one can be asked now."
@@ -148,12 +122,13 @@ class Egress:
         with self._lock:
             one_question = self._asking.setdefault(name, threading.Lock())
         with one_question:
-            if matches(self._grants().hosts, host, port):
+            if self._passes(host, port, command):
                 return  # the question of another connection was answered meanwhile
             try:
                 command.ask(name)
             except (ToolDeniedError, Interrupted) as error:
                 raise Refusal(str(error)) from error
+            command.allowed.add(name)
 
 
 class WayOut:
@@ -177,7 +152,14 @@ class WayOut:
         def note(text: str) -> None:
             started.result().notes.append(text)
 
-        command = Command(permit.access.hosts, ask if job.ask_host else None, note, job.note_host)
+        hears_more = job.takes_input or permit.access.reads
+        command = Command(
+            permit.access.hosts,
+            ask if job.ask_host else None,
+            note,
+            job.note_host,
+            asks_for_all=None if hears_more else self._rules.asks_for_all,
+        )
         self._rules.begin(token, command)
         environment = {**job.environment, **self._proxy.environment(token)}
         try:
@@ -208,49 +190,3 @@ def problem() -> str:
     except NetworkUnavailableError as error:
         return str(error)
     return ""
-
-
-def matches(entries: Collection[str], host: str, port: int) -> bool:
-    """Tell whether a host is named by one of `name`, `name:port`, `*.name` and `*.name:port`."""
-    return any(_matches(entry.lower(), host, port) for entry in entries)
-
-
-def _name(host: str, port: int) -> str:
-    return host if port in PORTS else f"{host}:{port}"
-
-
-def _matches(entry: str, host: str, port: int) -> bool:
-    name, _, ports = entry.partition(":")
-    if port not in ((int(ports),) if ports.isdecimal() else PORTS):
-        return False
-    return host.endswith(name[1:]) if name.startswith("*.") else host == name
-
-
-@functools.cache
-def configured_hosts() -> frozenset[str]:
-    """Return the servers that this machine's package tools are configured for.
-
-    The tools are asked outside of any workspace, so that a file in one cannot add a host.
-    """
-    output = " ".join(_output_of(*configuration) for configuration in _CONFIGURATIONS)
-    return frozenset(match[1].lower() for match in _URL_HOST.finditer(output))
-
-
-def _output_of(program: str, arguments: Sequence[str]) -> str:
-    path = (
-        (shutil.which("python3") or sys.executable) if program == "pip" else shutil.which(program)
-    )
-    if path is None:
-        return ""
-    try:
-        done = subprocess.run(
-            [path, *arguments],
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_CONFIGURATION_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace")

@@ -8,17 +8,20 @@ returns text or a Result, raises ToolError for what the model should know, and c
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from hermes_agent.approval.danger import Danger, of_command, places
+from hermes_agent.approval import taint
+from hermes_agent.approval.danger import Access, Danger, of_command, places
+from hermes_agent.approval.taint import Sending
 from hermes_agent.models.base import ToolSpec
 from hermes_agent.permissions import Permissions
 from hermes_agent.turn.stop import Stop
 from hermes_core.paths import Home
 from hermes_core.settings import Settings
 from hermes_state.store import Store
+from hermes_state.values import TaintSource
 
 if TYPE_CHECKING:
     from hermes_agent.approval.gate import Permit
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from hermes_agent.tools.processes import Processes
 
 Args = dict[str, Any]
+Reads = Literal["outside", "private", ""]
 
 
 class Result(NamedTuple):
@@ -108,6 +112,9 @@ class Delegate(Protocol):
     def __call__(self, task: str, context: str) -> Result: ...
 
 
+NoteRead = Callable[[TaintSource], None]
+
+
 class Call(msgspec.Struct, frozen=True):
     """One run of a tool, which the gate has let through."""
 
@@ -125,6 +132,8 @@ class Call(msgspec.Struct, frozen=True):
     """Notes a host that the call reaches."""
     run_tool: RunTool
     delegate: Delegate
+    note_read: NoteRead
+    """Record what the conversation reads by this call, beside what the tool's facts say."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -159,6 +168,12 @@ class Tool(msgspec.Struct, frozen=True):
     preview: Callable[[Args, ToolContext, str], Preview] | None = None
     """What these arguments would change at a path; shown with the question, whole. None: the subject and
     the other arguments say it all."""
+    reads: Reads | Callable[[Args, ToolContext, Access], Sequence[TaintSource]] | None = None
+    """The taint that its results bring; of paths, None stands for what the path says."""
+    sends: Callable[[Args, ToolContext, Access], Sending | None] | None = None
+    """What a call sends that the model composed, and where to."""
+    persists: Callable[[Args], bool] | None = None
+    """Whether a call keeps what it gets beyond the conversation."""
     reads_notes: bool = False
     """Reads and writes the notes of the home, which belong to its owner."""
     timeout_s: float = 60.0
@@ -188,3 +203,13 @@ class Tool(msgspec.Struct, frozen=True):
         if not self.is_command:
             return ()
         return of_command(args.get(self.subject, ""), *bench.folders)
+
+    def reads_of(self, args: Args, bench: ToolContext, access: Access) -> Sequence[TaintSource]:
+        """Return the taint that a call brings; links in a path are resolved."""
+        if callable(self.reads):
+            return self.reads(args, bench, access)
+        if self.reads:
+            return [TaintSource(self.reads, f"results of {self.name}")]
+        if self.is_path and self.reads is None:
+            return taint.of_path(args.get(self.subject, "."), bench)
+        return ()

@@ -26,10 +26,10 @@ from hermes_cli import hook_answers
 from hermes_core.errors import Interrupted, ToolDeniedError, ToolError, describe_error
 from hermes_core.secrets import redact
 from hermes_core.text import shorten_middle
-from hermes_state.ledger import effects
+from hermes_state.ledger import effects, taint
 from hermes_state.ledger import effects as effect_ledger
 from hermes_state.transitions import EffectState
-from hermes_state.values import Question, Row
+from hermes_state.values import Question, Row, TaintSource
 
 _GRACE_S = 0.1
 """How long a stopped tool may take to hand in what it has."""
@@ -179,7 +179,9 @@ class Executor(msgspec.Struct):
 
     def _begin(self, turn: Turn, call: ApprovedCall) -> None:
         turn.stop.check()
-        self.bench.store.write(effect_ledger.start, call.effect["id"], turn.lease)
+        self.bench.store.write(
+            effect_ledger.start, call.effect["id"], turn.lease, reads=call.permit.reads
+        )
         arguments = {name: _displayed(value) for name, value in call.args.items()}
         turn.report(ToolStarted(call.effect["tool_call_id"], call.tool.name, arguments))
 
@@ -209,8 +211,12 @@ class Executor(msgspec.Struct):
             self.gate.admit_host(host, ready.tool, ready.permit, self.bench, who, stop, turn.report)
 
         def note_host(host: str) -> None:
+            note_read(TaintSource("outside", f"what {host} sent"))
             if self.bench.checkpoints is not None:
                 self.bench.checkpoints.note_effect(turn, call_id, ready.tool.name, "host", host)
+
+        def note_read(source: TaintSource) -> None:
+            self.bench.store.write(taint.note, turn.session_id, [source], turn.id)
 
         def run_tool(name: str, arguments: Args) -> Result:
             return self._nested(turn, ready, stop, inner, name, arguments)
@@ -228,6 +234,7 @@ class Executor(msgspec.Struct):
             note_host=note_host,
             run_tool=run_tool,
             delegate=self.delegate.of(turn, call_id, stop),
+            note_read=note_read,
         )
 
     def _nested(
@@ -249,6 +256,8 @@ class Executor(msgspec.Struct):
         try:
             noted.args = self._after_hooks(turn, outer.effect, tool, args)
             permit = self._admit(turn, tool, noted.args, outer.effect["tool_call_id"])
+            if permit.reads:
+                self.bench.store.write(taint.note, turn.session_id, permit.reads, turn.id)
             ready = outer._replace(tool=tool, args=noted.args, permit=permit)
             result = as_result(tool.run(noted.args, self.call_for(turn, ready, stop, inner)))
         except Exception as error:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from hermes_agent.approval import taint
 from hermes_agent.approval.danger import Danger, of_code
 from hermes_agent.sandbox.child import Child
 from hermes_agent.sandbox.sandboxes import Job
@@ -133,6 +134,8 @@ TOOL = Tool(
     subject="code",
     dangers=_dangers,
     runs_commands=True,
+    reads=taint.of_command,
+    sends=taint.sending_of_command,
     timeout_s=_MAX_TIMEOUT_S + 60,
     toolset="code",
 )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from hermes_agent.approval import taint
 from hermes_agent.permissions import has_notes
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Result, Tool
@@ -106,6 +107,8 @@ TOOL = Tool(
         old="words of the note to change",
     ),
     run=_run,
+    reads=lambda _args, _bench, _access: [taint.NOTES],
+    persists=lambda args: args["action"] != "show",
     timeout_s=15,
     reads_notes=True,
     small=("action", "text"),

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from hermes_agent.approval.danger import Danger, lines_of, of_code, of_command
+from hermes_agent.approval.danger import Access, Danger, lines_of, of_code, of_command
+from hermes_agent.approval.taint import Sending
 from hermes_agent.tools import output, schema
 from hermes_agent.tools.base import Args, Call, Tool, ToolContext
 from hermes_agent.tools.processes import Process
@@ -41,6 +42,11 @@ def _dangers_of_text(args: Args, bench: ToolContext, process: Process) -> list[D
         reason = f"Types into {program}: {truncate(text.strip(), 200)}"
         return [Danger("remote_code", reason, f"process:{program}")]
     return []
+
+
+def _sends(args: Args, _bench: ToolContext, _access: Access) -> Sending | None:
+    is_typed = args["action"] == "write"
+    return Sending("Types into a command that may reach hosts") if is_typed else None
 
 
 def _run(args: Args, call: Call) -> str:
@@ -86,5 +92,6 @@ TOOL = Tool(
     ),
     run=_run,
     dangers=_dangers,
+    sends=_sends,
     timeout_s=_MAX_WAIT_S + 30,
 )

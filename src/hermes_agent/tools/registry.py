@@ -88,6 +88,9 @@ def _adapted(record: PluginTool) -> Tool:
         )
         return [Danger("remote_code", reason, f"plugin:{record.plugin}:{record.name}")]
 
+    facts = dict(record.facts)
+    if not (facts.get("is_path") or facts.get("is_command")):
+        facts.setdefault("reads", "outside")
     is_judged = any(record.facts.get(fact) for fact in ("read_only", "is_path", "is_command"))
     return Tool(
         name=record.name,
@@ -96,7 +99,7 @@ def _adapted(record: PluginTool) -> Tool:
         run=run,
         dangers=None if is_judged else ask_first,
         toolset=record.plugin,
-        **record.facts,
+        **facts,
     )
 
 

@@ -1,15 +1,16 @@
 """`session_search`: find what was said in earlier conversations, and read around it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hermes_agent.approval import taint
 from hermes_agent.tools import schema
 from hermes_agent.tools.base import Args, Call, Tool
 from hermes_core import clock
 from hermes_core.errors import SessionNotFoundError, ToolError
 from hermes_core.text import one_line, truncate
 from hermes_state.ledger import messages, scope
-from hermes_state.values import Scope
+from hermes_state.values import Scope, TaintSource
 
 _MAX_HITS = 50
 _WINDOW = 5
@@ -32,6 +33,7 @@ def _run(args: Args, call: Call) -> str:
     hits = call.bench.store.search_messages(
         query, limit=limit, sort="relevance", scope=_scope(call), **filters
     )
+    _inherit([hit["session_id"] for hit in hits], call)
     return "\n".join(map(_hit, hits)) or "Nothing was found."
 
 
@@ -45,6 +47,14 @@ def _seen(session_id: str, call: Call) -> str:
     if not call.bench.store.read(scope.is_visible, session_id, _scope(call)):
         raise ToolError(f"There is no session {session_id!r}.", fix="Take it from a hit.")
     return session_id
+
+
+def _inherit(session_ids: Iterable[str], call: Call) -> None:
+    """Record the outside text that conversations had read: they may repeat it."""
+    for session_id in dict.fromkeys(session_ids):
+        if sources := taint.of(call.bench.store, session_id).outside:
+            source = f"an earlier conversation that had read {sources[-1]}"
+            call.note_read(TaintSource("outside", source))
 
 
 def _hit(hit: Mapping[str, Any]) -> str:
@@ -63,6 +73,7 @@ def _around(args: Args, call: Call) -> str:
         found = call.bench.store.read(messages.around, session_id, args["around"], _WINDOW)
     except SessionNotFoundError as error:
         raise ToolError(str(error), fix="Take session and around from a hit.") from error
+    _inherit([session_id], call)
     lines = [_message(message) for message in found["window"]]
     before, after = found["messages_before"], found["messages_after"]
     return "\n".join([*lines, f"[{before} messages before, {after} after the one asked for]"])
@@ -93,6 +104,7 @@ TOOL = Tool(
     ),
     run=_run,
     read_only=True,
+    reads=lambda _args, _bench, _access: [TaintSource("private", "earlier conversations")],
     timeout_s=30,
     small=("query",),
     one_line="Search earlier conversations for words.",

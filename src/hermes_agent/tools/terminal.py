@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from hermes_agent.approval import taint
 from hermes_agent.approval.danger import Danger, of_command
 from hermes_agent.approval.danger.kinds import UNCONFINED
 from hermes_agent.sandbox.child import Child
@@ -202,6 +203,8 @@ TOOL = Tool(
     is_command=True,
     dangers=_dangers,
     runs_commands=True,
+    reads=taint.of_command,
+    sends=taint.sending_of_command,
     timeout_s=_MAX_TIMEOUT_S + 60,
     small=("command",),
     one_line="Run a shell command.",

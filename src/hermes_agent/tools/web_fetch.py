@@ -2,10 +2,15 @@
 
 import re
 
+from hermes_agent.approval import taint
+from hermes_agent.approval.danger import Access
+from hermes_agent.approval.taint import Sending
+from hermes_agent.sandbox.hosts import name_of
 from hermes_agent.tools import output, schema
-from hermes_agent.tools.base import Args, Call, Result, Tool
-from hermes_agent.tools.web import Page, Web
+from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
+from hermes_agent.tools.web import Page, Web, origin
 from hermes_core.errors import ToolError
+from hermes_state.values import TaintSource
 
 _TEXT = re.compile(
     r"text/.*|application/(?:.*\+)?(?:json|xml|javascript|yaml|toml|x-ndjson|x-yaml)|"
@@ -36,9 +41,28 @@ def make(web: Web) -> Tool:
         run=run,
         subject="url",
         read_only=True,
+        reads=_reads,
+        sends=_sends,
         timeout_s=60,
         small=("url",),
     )
+
+
+def _reads(args: Args, _bench: ToolContext, _access: Access) -> list[TaintSource]:
+    return [TaintSource("outside", f"the web page {args['url'].strip()}")]
+
+
+def _sends(args: Args, bench: ToolContext, _access: Access) -> Sending | None:
+    """An address that the model composed may carry anything that it has read."""
+    url = args["url"].strip()
+    try:
+        host, _, port = origin(url).rpartition(":")
+    except (ToolError, ValueError):  # then nothing is fetched either
+        return None
+    if taint.is_named(bench.store, bench.conversation_id, url):
+        return None
+    reason = "Fetches an address that neither you nor a page named, so it may carry data away"
+    return Sending(reason, name_of(host.lower(), int(port)), is_host=True)
 
 
 def _text(page: Page) -> str:

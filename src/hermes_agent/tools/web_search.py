@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from hermes_agent.approval.danger import Access
 from hermes_agent.tools import schema
-from hermes_agent.tools.base import Args, Call, Tool
+from hermes_agent.tools.base import Args, Call, Tool, ToolContext
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ToolError
 from hermes_core.settings import Settings
 from hermes_core.text import one_line, truncate
+from hermes_state.values import TaintSource
 
 _MAX_HITS = 20
 _MAX_SNIPPET = 300
@@ -78,6 +80,11 @@ def _line(number: int, hit: Hit) -> str:
     return f"{number}. {one_line(hit.title)}\n   {hit.url}\n   {snippet}"
 
 
+def _reads(args: Args, _bench: ToolContext, _access: Access) -> list[TaintSource]:
+    query = truncate(one_line(args["query"]), 80)
+    return [TaintSource("outside", f"the search results for “{query}”")]
+
+
 TOOL = Tool(
     name="web_search",
     description="Search the web.",
@@ -85,5 +92,6 @@ TOOL = Tool(
     run=_run,
     subject="query",
     read_only=True,
+    reads=_reads,
     timeout_s=60,
 )

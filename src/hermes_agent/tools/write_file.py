@@ -54,6 +54,7 @@ TOOL = Tool(
     is_path=True,
     writes=True,
     preview=_preview,
+    reads="",
     timeout_s=30,
     small=("path", "content"),
 )

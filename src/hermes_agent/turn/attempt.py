@@ -2,6 +2,8 @@
 
 import logging
 
+from hermes_agent import prompt
+from hermes_agent.approval import taint
 from hermes_agent.turn import meter
 from hermes_agent.turn.context import TurnContext
 from hermes_agent.turn.events import Notice, Sink, TurnEnded
@@ -88,7 +90,10 @@ class Attempt:
             is_resumed=turn.is_resumed,
             attempts_lost=turn.attempts_lost,
         )
-        return Loop(context, turn, account, context.prefix(turn.session_id)).run()
+        prefix = context.prefix(turn.session_id)
+        if prompt.has_notes_in(prefix.system):
+            taint.note_once(context.store, turn.session_id, taint.NOTES, turn.id)
+        return Loop(context, turn, account, prefix).run()
 
     def _give_up(self) -> Outcome:
         reason = (

@@ -12,7 +12,7 @@ from gateway.workspaces import Workspaces
 from hermes_agent.approval import policy
 from hermes_agent.approval.danger.kinds import HOST_KEY
 from hermes_agent.approval.gate import CALL_KEY
-from hermes_agent.sandbox import detect, egress
+from hermes_agent.sandbox import detect, hosts
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.gateway_pair import configured_people
@@ -123,9 +123,9 @@ def _hosts(app: App, grants: list[_Report]) -> Iterator[_Report]:
     for grant in grants:
         if grant["is_host"]:
             yield {"host": grant["subject"], "from": f"you, {grant['where']}"}
-    for host in sorted(egress.configured_hosts()):
+    for host in sorted(hosts.configured_hosts()):
         yield {"host": host, "from": "package tools of this machine"}
-    for host in egress.CODE_HOSTS:
+    for host in hosts.CODE_HOSTS:
         yield {"host": host, "from": "public hosts of source code"}
 
 

@@ -21,7 +21,7 @@ from hermes_state.foreign.mark import Mark
 from hermes_state.foreign.plan import Plan
 from hermes_state.foreign.rows import Originals, Session, Spending
 from hermes_state.foreign.source import Head, Source
-from hermes_state.ledger import sessions, titles
+from hermes_state.ledger import sessions, taint, titles
 from hermes_state.ledger.records import encode, insert_message, mark_out_of_order
 from hermes_state.store import Transactional, Tx
 from hermes_state.values import Row, Spent
@@ -393,6 +393,7 @@ class _ConversationImport:
         # Triggers have summed the rows; the sums of the session are more accurate.
         sessions.change(tx, session_id, **found.totals)
         sessions.recount(tx, session_id)
+        taint.note_import(tx, session_id)
         extra = found.extra
         if usage:
             extra = {**extra, "model_usage": foreign_rows.usage_beside(usage)}

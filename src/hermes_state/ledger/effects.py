@@ -4,16 +4,16 @@ intended → started → done | unknown        intended → cancelled
 A read-only call may be started again after a crash (started → started); any other may not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes_core.errors import StoreError
 from hermes_core.secrets import redact
-from hermes_state.ledger import leases
+from hermes_state.ledger import leases, taint
 from hermes_state.ledger.records import insert_message, message_from
 from hermes_state.store import Tx, one_statement
 from hermes_state.transitions import EffectState
-from hermes_state.values import Call, Lease, Row
+from hermes_state.values import Call, Lease, Row, TaintSource
 
 
 def intend(tx: Tx, turn_id: str, step_message_id: int, call: Call) -> int:
@@ -28,10 +28,15 @@ def intend(tx: Tx, turn_id: str, step_message_id: int, call: Call) -> int:
     )
 
 
-def start(tx: Tx, effect_id: int, lease: Lease | None = None) -> None:
-    """Record that a call has started; a crash from here on leaves it unknown."""
+def start(
+    tx: Tx, effect_id: int, lease: Lease | None = None, *, reads: Sequence[TaintSource] = ()
+) -> None:
+    """Record that a call has started, and what it reads; a crash from here on leaves it unknown."""
     leases.check(tx, lease)
-    _fetch(tx, effect_id)
+    turn_id = _fetch(tx, effect_id)["turn_id"]
+    if reads:
+        session_id = tx.value("SELECT session_id FROM turns WHERE id = ?", turn_id)
+        taint.note(tx, session_id, reads, turn_id)
     tx.run("UPDATE effects SET state = 'started', started_at = ? WHERE id = ?", tx.now, effect_id)
 
 

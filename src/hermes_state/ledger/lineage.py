@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes_core.errors import NothingSaidError, StoreError
-from hermes_state.ledger import leases, sessions, titles
+from hermes_state.ledger import leases, sessions, taint, titles
 from hermes_state.ledger.records import COPIED, insert_message, message_from
 from hermes_state.store import Tx
 from hermes_state.values import Carried, Lease, Row
@@ -137,6 +137,7 @@ def branch(
     sessions.link(tx, child_id, parent, "branch")
     for id_ in copied:
         _copy(tx, child_id, id_)
+    taint.copy(tx, session_id, child_id)
     new_title, inherited = titles.clean(title), titles.title_of(tx, session_id)
     if new_title is None and inherited is not None:
         new_title = titles.next_in_lineage(tx, inherited, child_id)

@@ -33,6 +33,7 @@ from hermes_state.ledger import (
     questions,
     routes,
     sessions,
+    taint,
     titles,
     workers,
 )
@@ -52,6 +53,7 @@ from hermes_state.values import (
     Receipt,
     Row,
     Settled,
+    TaintSource,
     TurnSource,
 )
 
@@ -84,15 +86,17 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
     replaces: int | None = None,
     only_if_idle: bool = False,
     source: TurnSource = NO_SOURCE,
+    brings: Sequence[TaintSource] = (),
 ) -> Accepted:
     """Store an input as a turn; the same inbound message or idempotency key returns the first turn.
 
     The message goes to the newest session of the conversation; with `reopens`, an ended one is reopened.
     With `new_session`, a missing session is created in the same transaction. `replaces` is a user
-    message to rewind to first. Raises AlreadySettledError when the inbound message was handled without
-    a turn, ConversationOverError when the end reason of the conversation is in `over`, and
-    ConversationBusyError when another process runs the conversation although `replaces` or
-    `only_if_idle` is set.
+    message to rewind to first; `brings` is the taint that comes with the message.
+
+    Raises AlreadySettledError when the inbound message was handled without a turn,
+    ConversationOverError when the end reason of the conversation is in `over`, and ConversationBusyError
+    when another process runs the conversation although `replaces` or `only_if_idle` is set.
     """
     earlier, tip, conversation_id, end = _locate(tx, session_id, inbound, idempotency_key)
     if earlier is not None:
@@ -129,6 +133,7 @@ def accept(  # noqa: PLR0913 -- all that comes with a message
         workers.refresh(tx, source.worker)
     if inbound is not None:
         inbox.make_turn(tx, inbound, turn_id)
+    taint.note(tx, session_id, brings, turn_id)
     conversation_id = conversation_id or session_id  # a new session starts a conversation
     return Accepted(
         turn_id, session_id, conversation_id, message_id, is_new=True, makes_session=makes_session
@@ -184,7 +189,7 @@ def _locate(
 
 
 def create_session(tx: Tx, session_id: str, new_session: NewSession) -> None:
-    """Create a session with its route and earlier messages."""
+    """Create a session with its route and earlier messages; it begins with the taint of its parent."""
     sessions.create(
         tx,
         session_id,
@@ -192,6 +197,8 @@ def create_session(tx: Tx, session_id: str, new_session: NewSession) -> None:
         new_session.fields,
         parent_session_id=new_session.parent_session_id,
     )
+    if new_session.parent_session_id is not None:
+        taint.copy(tx, new_session.parent_session_id, session_id)
     for message in new_session.messages:
         insert_message(tx, session_id, message_from(message))
     if (route := new_session.route) is not None:
@@ -398,6 +405,7 @@ def requeue(tx: Tx, turn: Row, session_id: str) -> int:
         message_id,
         turn["id"],
     )
+    taint.follow(tx, turn["id"], session_id)
     return message_id
 
 

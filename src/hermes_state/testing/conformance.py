@@ -20,6 +20,7 @@ from hermes_state.testing.rules.routes import RouteRules
 from hermes_state.testing.rules.scope import ScopeRules
 from hermes_state.testing.rules.search import SearchRules
 from hermes_state.testing.rules.sessions import SessionRules
+from hermes_state.testing.rules.taint import TaintRules
 from hermes_state.testing.rules.titles import TitleRules
 from hermes_state.testing.rules.transfer import TransferRules
 from hermes_state.testing.rules.turns import TurnRules
@@ -48,5 +49,6 @@ class StoreConformance(
     QuestionRules,
     ScopeRules,
     PeopleRules,
+    TaintRules,
 ):
     """Combines all rules."""

@@ -19,6 +19,7 @@ from hermes_core.errors import ToolError
 from hermes_core.paths import Home
 from hermes_core.settings import Settings, ToolSettings
 from hermes_state import SessionDB
+from hermes_state.values import TaintSource
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Desk:
     updates: list[str] = field(default_factory=list)
     questions: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
+    read: list[TaintSource] = field(default_factory=list)
     nested: list[tuple[str, Args]] = field(default_factory=list)
     run_nested: Callable[[str, Args], Result] = lambda name, args: Result(f"{name} {args}")
 
@@ -59,6 +61,7 @@ class Desk:
             note_host=lambda _host: None,
             run_tool=run_tool,
             delegate=lambda task, context: Result(f"did {task} with {context!r}"),
+            note_read=self.read.append,
         )
 
     def run(self, tool: Tool, stop: Stop | None = None, **args: Any) -> Result:

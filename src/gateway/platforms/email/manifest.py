@@ -105,6 +105,7 @@ MANIFEST = Manifest(
     },
     extra="email",
     greets_strangers=False,  # senders are forged, and machines write
+    carries_outside_text=True,
     guarantee=(
         "Every reply has its own Message-ID and also goes to our mailbox, in the same SMTP"
         " transaction. After a crash, the copy shows whether it was sent."

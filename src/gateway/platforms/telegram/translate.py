@@ -121,6 +121,7 @@ def _received(update: Update, message: Message, me: User, *, is_edit: bool) -> R
         reply_to_text=replied_text,
         reply_to_is_own_message=is_reply_to_us,
         quotes_part=message.quote is not None,
+        is_forwarded=bool(forwarded),
         is_mention=is_named or is_command,
         names_nobody=is_command and not is_named,
         edits=original if is_edit else None,

@@ -65,6 +65,7 @@ MANIFEST = Manifest(
     variables={"HERMES_WEBHOOK_SECRET": "secret"},
     tables=("hooks",),
     extra="api",
+    carries_outside_text=True,
     guarantee=(
         "A reply that may have arrived is posted again with the same X-Hermes-Delivery, so"
         " that its receiver can drop repeats."

@@ -5,13 +5,15 @@ from typing import Literal, NamedTuple
 
 Kind = Literal[
     "destructive", "privilege", "exfiltration", "secrets", "outside", "remote_code", "unconfined",
-    "edits",
+    "edits", "taint",
 ]  # fmt: skip
 
 HOST_KEY = "host:"
 """Begins the key of a grant for a host."""
 EDITS_KEY = "edits:"
 """Begins the key of a grant for changes of files in a workspace."""
+TAINTED_KEY = "tainted:"
+"""Begins the key of a grant for a receiver, given after outside text and private data were read."""
 
 
 class Access(NamedTuple):

@@ -561,6 +561,26 @@ ALTER TABLE grants ADD COLUMN reasons TEXT NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN granted_by TEXT NOT NULL DEFAULT '';
 """
 
+_TAINT = """
+-- What a conversation has read: outside text, which may hold instructions of others, and private data.
+-- When both are there, what sends or keeps anything asks first. A turn has no reference: a branch keeps
+-- the rows of its parent.
+CREATE TABLE taint (
+    session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    kind       TEXT NOT NULL CHECK (kind IN ('outside', 'private')),
+    source     TEXT NOT NULL,
+    turn_id    TEXT,
+    noted_at   REAL NOT NULL,
+    PRIMARY KEY (session_id, kind, source)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX taint_turn ON taint (turn_id) WHERE turn_id IS NOT NULL;
+INSERT INTO taint SELECT session_id, 'outside', 'web pages', NULL, max(timestamp) FROM messages
+    WHERE role = 'tool' AND tool_name IN ('web_fetch', 'web_search') GROUP BY session_id;
+INSERT INTO taint SELECT session_id, 'private', 'notes or other conversations', NULL, max(timestamp)
+    FROM messages WHERE role = 'tool' AND tool_name IN ('session_search', 'memory')
+    GROUP BY session_id;
+"""
+
 STEPS: tuple[Step, ...] = (
     Step("m001_sessions_and_messages", _SESSIONS),
     Step("m002_ledger", _LEDGER),
@@ -573,6 +593,7 @@ STEPS: tuple[Step, ...] = (
     Step("m009_columns", _COLUMNS),
     Step("m010_checkpoints", _CHECKPOINTS),
     Step("m011_grants", _GRANTS),
+    Step("m012_taint", _TAINT),
 )
 
 SCHEMA_VERSION = len(STEPS)

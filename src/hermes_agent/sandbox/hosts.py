@@ -1,0 +1,114 @@
+"""Hosts that may be reached without a question.
+
+Allowed is what the settings name, what a person granted, public code hosts, and the package registries
+that the installed tools are configured for. A conversation with something to lose asks for these too.
+"""
+
+import functools
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+CODE_HOSTS = (
+    "github.com", "*.github.com", "*.githubusercontent.com", "gitlab.com", "*.gitlab.com",
+    "bitbucket.org", "codeberg.org", "git.sr.ht",
+)  # fmt: skip
+"""Allowed without a question, as long as there is nothing to lose."""
+
+PORTS = (80, 443)
+"""What a host is allowed for, when an entry names no port."""
+
+_PIP_DEFAULTS = """
+from pip._internal.models.index import PyPI
+print(PyPI.url, f"https://{PyPI.file_storage_domain}")
+"""
+_CONFIGURATIONS: Sequence[tuple[str, Sequence[str]]] = (
+    ("pip", ("-m", "pip", "config", "list")),
+    ("pip", ("-c", _PIP_DEFAULTS)),
+    ("npm", ("config", "get", "registry", "--logs-max=0")),  # its log would lie in the home
+    ("go", ("env", "GOPROXY", "GOSUMDB")),
+    ("gem", ("sources", "--list")),
+    ("cargo", ("config", "get", "-Z", "unstable-options", "source")),
+)
+"""Programs that install packages, and how to ask each which servers it is configured for."""
+_CONFIGURATION_TIMEOUT_S = 5.0
+_URL_HOST = re.compile(r"https?://(?:[^\s/@\"']*@)?([A-Za-z0-9.-]+(?::\d+)?)")
+
+
+class HostGrants(NamedTuple):
+    """The hosts that a conversation may reach, as of now."""
+
+    hosts: Collection[str] = ()
+    """Hosts that a person allowed, here or everywhere."""
+    asks_for_all: bool = False
+    """Whether all other hosts have to be asked for, whatever allows them."""
+    despite: Collection[str] = ()
+    """Hosts that a person allowed although all have to be asked for."""
+
+
+def passes(host: str, port: int, allowed: Collection[str], grants: HostGrants) -> bool:
+    """Tell whether a host is reached without a question; `allowed` are those of the settings."""
+    if matches(grants.despite, host, port):
+        return True
+    if grants.asks_for_all:
+        return False
+    named = (allowed, grants.hosts, CODE_HOSTS)
+    return any(matches(entries, host, port) for entries in named) or matches(
+        configured_hosts(), host, port
+    )
+
+
+def name_of(host: str, port: int) -> str:
+    """Return how a host is named in questions and settings."""
+    return host if port in PORTS else f"{host}:{port}"
+
+
+def split(name: str) -> tuple[str, int]:
+    """Return the host and the port of a name."""
+    host, _, port = name.rpartition(":")
+    return (host, int(port)) if host and port.isdecimal() else (name, PORTS[-1])
+
+
+def matches(entries: Collection[str], host: str, port: int) -> bool:
+    """Tell whether a host is named by one of `name`, `name:port`, `*.name` and `*.name:port`."""
+    return any(_matches(entry.lower(), host, port) for entry in entries)
+
+
+def _matches(entry: str, host: str, port: int) -> bool:
+    name, _, ports = entry.partition(":")
+    if port not in ((int(ports),) if ports.isdecimal() else PORTS):
+        return False
+    return host.endswith(name[1:]) if name.startswith("*.") else host == name
+
+
+@functools.cache
+def configured_hosts() -> frozenset[str]:
+    """Return the servers that this machine's package tools are configured for.
+
+    The tools are asked outside of any workspace, so that a file in one cannot add a host.
+    """
+    output = " ".join(_output_of(*configuration) for configuration in _CONFIGURATIONS)
+    return frozenset(match[1].lower() for match in _URL_HOST.finditer(output))
+
+
+def _output_of(program: str, arguments: Sequence[str]) -> str:
+    path = (
+        (shutil.which("python3") or sys.executable) if program == "pip" else shutil.which(program)
+    )
+    if path is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_CONFIGURATION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
