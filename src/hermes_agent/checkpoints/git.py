@@ -9,7 +9,7 @@ import functools
 import re
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from hermes_agent.approval.gate import permit_to_read
@@ -64,6 +64,11 @@ _ENVIRONMENT = {
     "LC_ALL": "C",
 }
 _SCRIPT = '"$@" < "$GIT_DIR/input" || exit; [ -z "$0" ] || exec "$1" "$0"'
+_LIST = (
+    '"$0" ls-files -z -o "$@" > "$GIT_DIR/untracked" < /dev/null & '
+    '"$0" diff-files -z --name-only --ignore-submodules=all < /dev/null || exit; wait "$!"'
+)
+"""Both look at every file: two processors are faster than one."""
 _PATH = "/usr/local/bin:/usr/bin:/bin:/opt/homebrew/bin"
 _VERSION = re.compile(rb"git version (\d+)\.(\d+)")
 _PACKS_IN_BULK = (2, 37)
@@ -95,16 +100,32 @@ class Git:
         stop: Stop | None = None,
     ) -> bytes:
         """Run git and return its output; `feed` is its input, and `then` a command to run afterwards.
-        `codes` are the exit codes that mean success.
 
-        Raises CheckpointError when it fails, Interrupted at a stop.
+        `codes` are the exit codes that mean success. Raises CheckpointError when it fails, Interrupted
+        at a stop.
         """
+        (self.folder / "input").write_bytes(feed)
+        words = ["/bin/sh", "-c", _SCRIPT, then, self._program, *arguments]
+        return self._run(words, arguments[0], variables or {}, codes, stop)
+
+    def list_changed(self, excludes: Sequence[str], stop: Stop | None) -> tuple[bytes, bytes]:
+        """Return the files that differ from the index, and those that are not in it."""
+        words = ["/bin/sh", "-c", _LIST, self._program, *excludes]
+        changed = self._run(words, "diff-files", {}, (0,), stop)
+        return changed, (self.folder / "untracked").read_bytes()
+
+    def _run(
+        self,
+        words: Sequence[str],
+        name: str,
+        variables: Mapping[str, str],
+        codes: Collection[int],
+        stop: Stop | None,
+    ) -> bytes:
         if self._sandbox is None:
             self._sandbox = detect.confine_git()
-        source = self.folder / "input"
-        source.write_bytes(feed)
         job = Job(
-            ["/bin/sh", "-c", _SCRIPT, then, self._program, *arguments],
+            words,
             cwd=self.workspace,
             workspace=self.folder,
             home=self._home,
@@ -114,7 +135,7 @@ class Git:
                 "HOME": str(self.folder),
                 "GIT_DIR": str(self.folder),
                 "GIT_WORK_TREE": str(self.workspace),
-                **(variables or {}),
+                **variables,
             },
             splits_errors=True,
         )
@@ -125,10 +146,10 @@ class Git:
         if ending == "stopped":
             raise Interrupted
         if ending == "timeout":
-            raise CheckpointError(f"git {arguments[0]} took more than {self._timeout_s:g} s.")
+            raise CheckpointError(f"git {name} took more than {self._timeout_s:g} s.")
         if child.reap() not in codes:
             text = errors.decode("utf-8", "replace").strip()[-_MAX_ERROR:]
-            raise CheckpointError(f"git {arguments[0]} failed: {text or 'it says nothing'}.")
+            raise CheckpointError(f"git {name} failed: {text or 'it says nothing'}.")
         return bytes(output)
 
     @functools.cached_property

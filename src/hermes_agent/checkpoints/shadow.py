@@ -122,11 +122,10 @@ class Shadow:
         return found.paths
 
     def _list(self, stop: Stop | None) -> _Candidates:
-        output = self._git.run("ls-files", "-z", "-t", "-o", "-m", "-d", *_EXCLUDES, stop=stop)
-        paths: dict[str, None] = {}
+        changed, untracked = self._git.list_changed(_EXCLUDES, stop)
+        paths = dict.fromkeys(map(os.fsdecode, changed.split(b"\0")))
         repositories: list[str] = []
-        for line in output.split(b"\0"):
-            name = os.fsdecode(line[2:])
+        for name in map(os.fsdecode, untracked.split(b"\0")):
             if not name.endswith("/"):
                 paths[name] = None
             elif _has_files(f"{self.workspace}/{name}"):
