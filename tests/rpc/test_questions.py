@@ -7,7 +7,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_state.ledger import questions
 from tests.rpc.harness import Inside, RefusedError, World
 
-DANGEROUS = "rm -rf precious"
+DANGEROUS = "rm -rf *"
 
 
 def open_question(client: Inside, model: ScriptedServer) -> tuple[str, str]:
@@ -64,7 +64,7 @@ def test_a_client_that_comes_later_is_asked_too_and_may_answer(
     ("command", "remembers", "choices"),
     [
         (
-            "rm -rf src",
+            "rm -rf *",
             "exactly this command in {}, for the same reasons",
             ["once", "session", "always", "deny"],
         ),
