@@ -25,6 +25,7 @@ import pytest
 
 from hermes_agent.agent import Agent
 from hermes_agent.sandbox import bubblewrap
+from hermes_agent.sandbox.hosts import configured_hosts
 from hermes_agent.testing.scripted import ScriptedModel, Step, call
 from hermes_agent.tools.registry import Toolbox, default_tools
 from hermes_agent.turn.events import Event, QuestionAsked, Sink, ToolEnded
@@ -386,6 +387,7 @@ def world(
         monkeypatch.setenv("HOME", str(created.home))
         monkeypatch.setenv("HERMES_HOME", str(created.hermes.root))
         monkeypatch.setenv("DB_PASS", created.own_secret)
+        configured_hosts()  # the package tools that it asks once leave caches in the home
         created.make()
         secrets.register(config.secrets(created._settings))
         yield created
