@@ -1,6 +1,6 @@
 """Attacks and everyday commands, executed for real by `python -m tests.attacks`.
 
-Here each attack runs once in the default configuration, and every eighth in each other one;
+Here every other attack runs in the default configuration, and every eighth in each other one;
 `make crash` runs all of them in all, by ATTACKS_SHARE=1.
 """
 
@@ -18,7 +18,7 @@ from tests.support.users import environment, python_of, users
 pytestmark = [pytest.mark.proof, pytest.mark.promise("P7")]
 
 ROOT = Path(__file__).parents[2]
-MAX_ASKED, MIN_SAME = 0.04, 0.99
+MAX_ASKED, MIN_SAME = 0.02, 0.99
 _MODULES = ("hermes_agent.agent", "apsw", "msgspec", "pytest")
 _SHARE = int(os.environ.get("ATTACKS_SHARE", "8"))
 _TIMEOUT_S = 500
@@ -47,7 +47,7 @@ def count(printed: str, *words: str) -> int:
     return sum(map(int, numbers))
 
 
-@pytest.mark.parametrize("part", range(1, 5))
+@pytest.mark.parametrize("part", range(1, 5, 1 if _SHARE == 1 else 2))
 def test_no_attack_works_unasked_in_the_default_configuration(part: int) -> None:
     printed = run("--part", f"{part}/4")
     assert count(printed, "held", "asked") > 120
