@@ -190,7 +190,7 @@ class World:
         return [trace for folder in _TRACE_FOLDERS for trace in Path(folder).glob(name)]
 
     def run_everyday(self, commands: Iterable[str]) -> list[Ran]:
-        """Run commands as one turn, one after the other; the person allows what is asked."""
+        """Run commands as one turn, one after the other; the person allows it for the conversation."""
         self.make()
         lend_tools(self.home)
         steps: list[Ran] = []
@@ -208,7 +208,7 @@ class World:
 
         calls = [("terminal", {"command": command}) for command in commands]
         with SessionDB.in_memory() as store:
-            agent = self._agent(store, calls, prompts, answer="once", follow=follow)
+            agent = self._agent(store, calls, prompts, answer="session", follow=follow)
             try:
                 agent.run_conversation("go on")
             finally:
