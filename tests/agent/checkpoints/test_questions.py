@@ -48,7 +48,7 @@ def asks(make_chat: MakeChat, project: Path) -> Asks:
         chat.say("go on")
         assert not any(isinstance(event, QuestionAsked) for event in chat.sink.events)
         results = [str(text).lower() for role, text in chat.transcript() if role == "tool"]
-        return any("no one" in text or "nobody" in text or "not allow" in text for text in results)
+        return any("no one" in text or "not allow" in text for text in results)
 
     return ask
 
