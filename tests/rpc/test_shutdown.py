@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,14 +114,20 @@ def test_a_plugin_that_fails_or_hangs_does_not_keep_the_server(
     assert world.row(key)["end_reason"] == "tui_shutdown"
 
 
-def test_what_a_dead_process_left_open_is_closed_as_on_every_surface(
-    world: World, home: Home
-) -> None:
-    path = listening(home)
+def server_told_of_a_cat(world: World) -> tuple[Process, Any]:
+    """A server, and the session in which it was told something worth remembering."""
     world.model.add("Noted.")
     process = world.start()
     opened = process.call("session.create")
     process.say(opened["session_id"], "My cat is called Tom.")
+    return process, opened
+
+
+def test_what_a_dead_process_left_open_is_closed_as_on_every_surface(
+    world: World, home: Home
+) -> None:
+    path = listening(home)
+    process, opened = server_told_of_a_cat(world)
     process.kill()
     assert not path.exists()
     world.start()
@@ -139,10 +146,7 @@ def test_a_conversation_that_no_agent_could_be_made_for_is_closed_as_all_others(
     world: World, home: Home
 ) -> None:
     path = listening(home)
-    world.model.add("Noted.")
-    process = world.start()
-    opened = process.call("session.create")
-    process.say(opened["session_id"], "My cat is called Tom.")
+    process, opened = server_told_of_a_cat(world)
     process.call("session.close", session_id=opened["session_id"])
     before, key = ends_of(path), opened["stored_session_id"]
     assert [hook for hook, _ in before] == ["learn", "end", "finalize"]
