@@ -10,12 +10,12 @@ from typing import cast, get_args
 
 from gateway.access import EVERYBODY
 from gateway.source import SessionSource
-from hermes_core import config
+from hermes_core import clock, config
 from hermes_core.errors import UsageError
 from hermes_core.settings import Settings
 from hermes_state.ledger import outbox
 from hermes_state.ledger import people as people_ledger
-from hermes_state.store import Store
+from hermes_state.store import Store, Tx
 from hermes_state.values import OutboundPart, Person, Role, Row, Stranger
 
 LENGTH = 8
@@ -41,7 +41,7 @@ class Pairing:
         person = source.person
         if self._gateway.strangers != "pair" or source.is_group or source.is_bot or not person:
             return None
-        code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
+        code = new_code()
         stranger = Stranger(source.platform.value, person, source.chat_id, source.user_name)
         return code if self._store.write(people_ledger.add_stranger, stranger, code) else None
 
@@ -81,6 +81,16 @@ class Pairing:
             )
         self._send_welcome(found.person)
         return found.person
+
+    def admit(self, source: SessionSource, role: Role) -> Person:
+        """Let in the sender of a message, whom the person at the terminal knows; replaces their role."""
+        config.refuse_in_command("let people in")
+        platform, user_id = source.platform.value, source.person or ""
+        person = Person(
+            platform, user_id, role, source.user_name, source.chat_id, clock.now(), TERMINAL
+        )
+        self._store.write(_save, person)
+        return person
 
     def _send_welcome(self, person: Person) -> None:
         """Tell a person that they are in; the gateway sends it, also when it is another process."""
@@ -166,6 +176,16 @@ class Pairing:
             f"There is no user {user_id} was let in on {platform}.",
             fix="See: hermes gateway people",
         )
+
+
+def new_code() -> str:
+    """Return a random code."""
+    return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
+
+
+def _save(tx: Tx, person: Person) -> None:
+    people_ledger.save(tx, person)
+    people_ledger.delete_code(tx, person.platform, person.user_id)
 
 
 def role_named(text: str) -> Role:

@@ -4,11 +4,15 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from gateway.locks import AccountLock
 from hermes_core import config
+from hermes_state import SessionDB
+from hermes_state.ledger import people
+from hermes_state.values import Person
 from tests.cli.chat_process import CTRL_C, TerminalChat
 from tests.gateway.harness import TIMEOUT_S, Process, World
 from tests.gateway.servers.ports import free_port
@@ -180,7 +184,7 @@ def test_somebody_who_is_in_is_not_told_of_a_code_and_a_stranger_is(
     api.world.write("it is me")
     stdout = _setup(fresh, *_telegram(api)).stdout
     assert "as owner" in stdout
-    assert "code" not in stdout
+    assert "hermes gateway pair" not in stdout
     with api.world.changed:
         api.world.updates.clear()
     api.world.write("it is Ben", person=BEN)
@@ -217,8 +221,10 @@ def test_an_account_that_a_gateway_uses_is_not_touched(fresh: World, api: BotApi
 def test_ctrl_c_skips_the_greeting_and_the_settings_are_written(fresh: World, api: BotApi) -> None:
     terminal = TerminalChat(_command(*_telegram(api)), fresh.home.root, _environment(fresh))
     try:
-        terminal.wait_for("Ctrl-C to skip")
+        terminal.wait_for("Ctrl+C to skip")
         terminal.type(CTRL_C)
+        terminal.wait_for("Start [")
+        terminal.type("no\r")
         assert terminal.wait() == 0, terminal.text
         terminal.wait_for("hermes gateway start")
     finally:
@@ -230,13 +236,147 @@ def test_what_others_write_while_it_asks_stays(fresh: World, api: BotApi) -> Non
     command = _command("telegram", "--set", f"api_url={api.url}", "--no-greet")
     terminal = TerminalChat(command, fresh.home.root, _environment(fresh))
     try:
-        terminal.wait_for("token")
+        terminal.wait_for("token (")
         config.change(fresh.home, "gateway.platforms", {"webhook": {"port": 18087}})
         terminal.type(f"{api.token}\r")
+        terminal.wait_for("Start [")
+        terminal.type("no\r")
         assert terminal.wait() == 0, terminal.text
     finally:
         terminal.kill()
     assert _platforms(fresh).keys() == {"telegram", "webhook"}
+
+
+@pytest.fixture
+def newcomer(world: World) -> World:
+    """A home in which nobody has access, and no platform is set up."""
+    text = world.home.config.read_text().partition("[gateway.platforms.loopback]")[0]
+    world.home.config.write_text(text.partition("[gateway.owners]")[0])
+    return world
+
+
+def _dialogue(world: World, api: BotApi, *more: str) -> TerminalChat:
+    command = _command("telegram", "--set", f"api_url={api.url}", "--set", "poll_s=20", *more)
+    environment = _environment(world) | {"PATH": "/nonexistent"}  # without systemd
+    return TerminalChat(command, world.home.root, environment)
+
+
+def _invited(terminal: TerminalChat, api: BotApi) -> str:
+    """Type the token; return the code of the invitation."""
+    terminal.wait_for("token (")
+    terminal.type(f"{api.token}\r")
+    terminal.wait_for("https://t.me/hermes_test_bot?start=")
+    code = terminal.wait_for("\n")
+    terminal.wait_for("Ctrl+C to skip")
+    return code
+
+
+def _people(world: World) -> list[Person]:
+    with closing(SessionDB(world.home.database)) as store:
+        return store.read(people.list_all)
+
+
+def _run(world: World, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "hermes_cli.main", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=_environment(world)
+    )
+
+
+def test_two_answers_lead_from_nothing_to_a_bot_that_answers(newcomer: World, api: BotApi) -> None:
+    with _dialogue(newcomer, api) as terminal:
+        terminal.wait_for("https://t.me/BotFather")
+        code = _invited(terminal, api)
+        api.world.write(f"/start {code}")
+        terminal.wait_for("Anna (1001). You are the owner now")
+        terminal.wait_for("Start [background]")
+        terminal.type("\r")
+        terminal.wait_for("The gateway runs as process")
+        assert terminal.wait() == 0, terminal.text
+    assert [(person.user_id, person.role) for person in _people(newcomer)] == [("1001", "owner")]
+    api.world.write("how are you?")
+    _wait_for(api, "You said: how are you?")
+    assert _run(newcomer, "gateway", "stop").returncode == 0
+    greeting, answer = api.world.replies()
+    assert greeting.startswith("Hello, this is Hermes.")
+    assert "how are you?" in answer
+    assert api.token not in terminal.raw
+
+
+def test_a_wrong_token_is_asked_for_again(newcomer: World, api: BotApi) -> None:
+    with _dialogue(newcomer, api, "--no-greet") as terminal:
+        for wrong, reason in (
+            ("hello", "missing or malformed"),
+            (f"4242:{'x' * 30}", "does not know this bot token"),
+        ):
+            terminal.wait_for("token (")
+            terminal.type(f"{wrong}\r")
+            terminal.wait_for(reason)
+            assert "telegram" not in _platforms(newcomer)
+        terminal.wait_for("token (")
+        terminal.type(f"{api.token}\r")
+        terminal.wait_for("Start [")
+        terminal.type("no\r")
+        assert terminal.wait() == 0, terminal.text
+    assert _platforms(newcomer)["telegram"]["token"] == api.token
+
+
+def test_somebody_else_who_writes_first_does_not_become_the_owner(
+    newcomer: World, api: BotApi
+) -> None:
+    with _dialogue(newcomer, api) as terminal:
+        terminal.wait_for("token (")
+        api.world.write("I am the owner", person=BEN)
+        terminal.type(f"{api.token}\r")
+        terminal.wait_for("Ben (1002) wrote: I am the owner")
+        terminal.wait_for("[y/N]")
+        terminal.type("\r")
+        terminal.wait_for("They were not let in")
+        assert not _people(newcomer)
+        api.world.write("first message")
+        terminal.wait_for("Anna (1001) wrote: first message")
+        terminal.type("y\r")
+        terminal.wait_for("You are the owner now")
+        terminal.wait_for("Start [")
+        terminal.type("background\r")
+        assert terminal.wait() == 0, terminal.text
+    _wait_for(api, "You said: first message")
+    _wait_for(api, "code is", BEN.id)
+    assert _run(newcomer, "gateway", "stop").returncode == 0
+    assert [person.user_id for person in _people(newcomer)] == ["1001"]
+
+
+def test_a_dialogue_that_is_killed_can_be_repeated(newcomer: World, api: BotApi) -> None:
+    with _dialogue(newcomer, api) as terminal:
+        terminal.wait_for("token (")
+        terminal.type(CTRL_C)
+        assert terminal.wait() != 0
+    assert "telegram" not in _platforms(newcomer)
+    with _dialogue(newcomer, api) as terminal:
+        _invited(terminal, api)
+        terminal.kill()
+    assert _platforms(newcomer)["telegram"]["token"] == api.token
+    assert not _people(newcomer)
+    with _dialogue(newcomer, api) as terminal:
+        terminal.wait_for("https://t.me/hermes_test_bot?start=")
+        api.world.write(terminal.wait_for("\n"))
+        terminal.wait_for("You are the owner now")
+        terminal.wait_for("Start [")
+        terminal.type("no\r")
+        assert terminal.wait() == 0, terminal.text
+    assert [person.user_id for person in _people(newcomer)] == ["1001"]
+
+
+def test_without_a_terminal_options_do_what_the_dialogue_does(newcomer: World, api: BotApi) -> None:
+    unnamed = _run(newcomer, "gateway", "setup")
+    assert unnamed.returncode == 2
+    assert "telegram" in unnamed.stderr
+    done = _setup(newcomer, *_telegram(api, "--no-greet", "--start", "background"))
+    assert done.returncode == 0, done.stderr
+    assert "The gateway runs as process" in done.stdout
+    refused = _setup(newcomer, *_telegram(api, "--start", "background"))
+    assert "hermes gateway stop" in refused.stderr
+    assert _run(newcomer, "gateway", "stop").returncode == 0
 
 
 def test_a_connection_that_is_lost_while_it_waits_is_told_and_the_settings_stay(

@@ -412,6 +412,10 @@ class BasePlatformAdapter(ABC):
         """Describe its address for programs, once it is connected; empty where people write to a bot."""
         return ""
 
+    def invitation(self, code: str) -> str:
+        """Tell a person how to send it a code, once it is connected."""
+        return f"Send the bot this code: {code}"
+
     async def edit_message(
         self, chat_id: str, message_id: str, content: str, metadata: SendMetadata | None = None
     ) -> SendResult:
@@ -467,6 +471,8 @@ class Manifest:
     """Environment variables, and the setting of each."""
     tables: Sequence[str] = ()
     """Settings that are tables by name of which there must be one: a setup asks for the first."""
+    guide: Sequence[str] = ()
+    """How a person gets the settings: lines that a set-up shows before it asks."""
     extra: str = ""
     """The extra that installs the platform's library."""
     needs_pairing: bool = True

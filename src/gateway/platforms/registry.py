@@ -133,6 +133,7 @@ _FIELDS: Sequence[tuple[str, Callable[[object], bool], str]] = (
     ("identity", callable, "a function"),
     ("variables", _is_table_of_texts, "a table of texts"),
     ("tables", _are_texts, "a list of texts"),
+    ("guide", _are_texts, "a list of texts"),
     ("extra", _is_text, "text"),
     ("needs_pairing", _is_yes_or_no, "True or False"),
     ("greets_strangers", _is_yes_or_no, "True or False"),

@@ -134,3 +134,8 @@ def progress(length: int, label: str) -> Generator[Callable[[int], None]]:
 def is_terminal() -> bool:
     """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
+
+
+def is_interactive() -> bool:
+    """Return whether a person at a terminal can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()

@@ -140,6 +140,11 @@ def is_installed(app: App) -> bool:
         return False
 
 
+def is_available() -> bool:
+    """Return whether systemd runs services of this user."""
+    return not _try_systemctl("show-environment")
+
+
 def start() -> int | None:
     """Start the service; return its process id, or None if it is still starting. Raises UsageError."""
     before = status.read_runtime_status()

@@ -1,39 +1,25 @@
 """`hermes gateway setup` and `platforms`: configure a platform and test it."""
 
-import asyncio
 import contextlib
-import signal
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator
 from typing import Any, get_args
-from uuid import uuid4
 
 import click
 import msgspec
 
-from gateway.access import Access
-from gateway.config import Platform
+from gateway import status
 from gateway.locks import AccountLock, AccountUsedError
 from gateway.platforms import registry
-from gateway.platforms.base import (
-    BasePlatformAdapter,
-    Manifest,
-    MessageEvent,
-    PlatformError,
-    Receipt,
-    StoredTurn,
-    TurnResult,
-)
-from gateway.source import SessionSource
+from gateway.platforms.base import Manifest, PlatformError
 from hermes_cli import plugins
-from hermes_cli.commands import table
-from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands import gateway, gateway_service, table
+from hermes_cli.commands.app import App, is_interactive, json_option, pass_app
+from hermes_cli.commands.gateway_connect import connect
 from hermes_core import config, log
-from hermes_core.errors import HermesError, StoreError, UsageError
+from hermes_core.errors import ConfigError, HermesError, UsageError
 from hermes_core.secrets import is_secret_name
-from hermes_state.values import Role
 
-_MESSAGE_TIMEOUT_S = 300.0
-_GREETING = "Hello, this is Hermes. The connection works."
+_STARTS = ("service", "background", "no")
 
 
 @click.command("platforms")
@@ -68,30 +54,113 @@ def platforms(app: App) -> None:
     multiple=True,
     help="Set this instead of asking; may be repeated.",
 )
-@click.option("--greet/--no-greet", default=True, help="Wait for your first message and answer it.")
-@pass_app
-def setup(app: App, platform: str | None, assignments: tuple[str, ...], greet: bool) -> int:
-    """Ask for the settings of PLATFORM, test the connection, and write them to config.toml."""
+@click.option(
+    "--greet/--no-greet",
+    default=True,
+    help="Wait for your first message, answer it, and make you the owner.",
+)
+@click.option(
+    "--start",
+    type=click.Choice(_STARTS),
+    help="Start the gateway afterwards; without a terminal, the default is no.",
+)
+@click.pass_context
+def setup(
+    ctx: click.Context,
+    platform: str | None,
+    assignments: tuple[str, ...],
+    greet: bool,
+    start: str | None,
+) -> int:
+    """Set up PLATFORM: ask for its settings, test them, and let you in.
+
+    The settings are written to config.toml once the connection works. Send the bot the code that is
+    shown, and you are its owner.
+    """
+    app = ctx.ensure_object(App)
     plugins.load_enabled(app.home, app.settings)
-    choices = click.Choice(sorted(registry.manifests()))
-    name = platform or click.prompt("Platform", type=choices)
-    manifest = registry.find(name)
-    values = _values(manifest, dict(app.settings.gateway.platforms.get(name, {})), assignments)
-    settings = registry.settings_of(manifest, values)
-    values = _converted(values, settings)
+    manifest = registry.find(platform or _choose_platform(app))
     app.home.create()
     log.set_up(app.home.logs, app.settings.log.level)
+    answers = _Answers(app, manifest, assignments)
+    while True:
+        values = answers.collect()
+        try:
+            settings = registry.settings_of(manifest, values)
+        except ConfigError as error:
+            answers.forget_after(error)
+            continue
+        try:
+            _connect(app, manifest, values, settings, greet=greet)
+            break
+        except PlatformError as error:
+            if not error.is_fatal:
+                raise
+            answers.forget_after(error)
+    return _start(ctx, app, manifest, start)
+
+
+def _choose_platform(app: App) -> str:
+    manifests = registry.manifests()
+    if not is_interactive():
+        raise UsageError(
+            "Name the platform to set up.", fix=f"Use one of: {', '.join(sorted(manifests))}."
+        )
+    rows = [(name, manifest.title) for name, manifest in sorted(manifests.items())]
+    app.say(table.render(("Platform", "Title"), rows))
+    return click.prompt("Platform", type=click.Choice(sorted(manifests)), default="telegram")
+
+
+def _connect(
+    app: App,
+    manifest: Manifest,
+    values: dict[str, Any],
+    settings: Any,  # noqa: ANN401 -- the platform's own
+    *,
+    greet: bool,
+) -> None:
+    """Test the settings, write them, and let in the person at the terminal."""
+    values = _converted(values, settings)
 
     def write() -> None:
         tables = config.load(app.home).gateway.platforms  # may have changed meanwhile
-        config.change(app.home, "gateway.platforms", {**tables, name: {**values, "enabled": True}})
+        entry = {**values, "enabled": True}
+        config.change(app.home, "gateway.platforms", {**tables, manifest.name: entry})
         app.say(f"Wrote the settings of {manifest.title} to {app.home.config}.")
 
     with _account(manifest, settings):
         adapter = registry.make(manifest, settings, app.home)
-        asyncio.run(_test(app, manifest, adapter, write, greet=greet))
-    app.say("Start the gateway with: hermes gateway start")
-    return 0
+        connect(app, manifest, adapter, write, greet=greet, can_ask=is_interactive())
+
+
+def _start(ctx: click.Context, app: App, manifest: Manifest, choice: str | None) -> int:
+    """Start the gateway, or have it started with the session, as the person chooses."""
+    running = status.get_running_pid()
+    if choice is None and is_interactive():
+        choice = _ask_restart(manifest) if running else _ask_start(app)
+    if choice in (None, "no"):
+        app.say(f"Start the gateway with: hermes gateway {'restart' if running else 'start'}")
+        return 0
+    if choice == "service":
+        try:
+            return ctx.invoke(gateway_service.install)
+        except UsageError as error:
+            app.say(f"{error.message} It is started in the background instead.")
+    return ctx.invoke(gateway.restart if running else gateway.start)
+
+
+def _ask_start(app: App) -> str:
+    app.say("\nThe gateway answers messages while it runs. Start it now?")
+    if gateway_service.is_available():
+        app.say("  service      now, and whenever you log in (systemd)")
+    app.say("  background   now, until the machine restarts\n  no           later")
+    default = "service" if gateway_service.is_available() else "background"
+    return click.prompt("Start", type=click.Choice(_STARTS), default=default, show_choices=False)
+
+
+def _ask_restart(manifest: Manifest) -> str:
+    question = f"The gateway is running. Restart it, so that it uses {manifest.title}?"
+    return "background" if click.confirm(question, default=True) else "no"
 
 
 @contextlib.contextmanager
@@ -111,36 +180,64 @@ def _account(manifest: Manifest, settings: Any) -> Generator[None]:  # noqa: ANN
         lock.release()
 
 
-def _values(
-    manifest: Manifest, values: dict[str, Any], assignments: tuple[str, ...]
-) -> dict[str, Any]:
-    """Collect the settings: from --set, from config.toml and the environment, and by asking."""
-    for text in assignments:
-        key, mark, value = text.partition("=")
-        if not mark:
-            raise UsageError(f"{text!r} is not KEY=VALUE.", fix="Write --set KEY=VALUE.")
-        _check(manifest, key, value)
-        _put(values, key.split("."), value)
-    variables = {key: variable for variable, key in manifest.variables.items()}
-    environment = {
-        key: value for key, name in variables.items() if (value := config.variable(name))
-    }
-    for field in msgspec.structs.fields(manifest.settings):
+class _Answers:
+    """The settings of a platform: from --set, config.toml and the environment, and by asking."""
+
+    def __init__(self, app: App, manifest: Manifest, assignments: tuple[str, ...]) -> None:
+        self._app = app
+        self._manifest = manifest
+        self._values = dict(app.settings.gateway.platforms.get(manifest.name, {}))
+        for text in assignments:
+            key, mark, value = text.partition("=")
+            if not mark:
+                raise UsageError(f"{text!r} is not KEY=VALUE.", fix="Write --set KEY=VALUE.")
+            _check(manifest, key, value)
+            _put(self._values, key.split("."), value)
+        self._typed: dict[str, str] = {}
+        """What was typed last, by setting; a secret is typed anew when it is wrong."""
+        self._is_guided = False
+
+    def forget_after(self, error: HermesError) -> None:
+        """Ask again for what was typed; raise the error when that cannot help."""
+        if not (self._typed and is_interactive()):
+            raise error
+        self._app.say(f"\n{error.message} Try again, or press Ctrl+C to stop.\n")
+        for key in self._typed:
+            self._values.pop(key, None)
+
+    def collect(self) -> dict[str, Any]:
+        """Return the settings, after asking for those that are missing."""
+        manifest, values = self._manifest, self._values
+        variables = {key: variable for variable, key in manifest.variables.items()}
+        environment = {
+            key: value for key, name in variables.items() if (value := config.variable(name))
+        }
+        for field in msgspec.structs.fields(manifest.settings):
+            key = field.encode_name
+            if key in values or not (field.required or key in variables):
+                continue
+            if key in environment:
+                click.echo(
+                    f"{key}: using {variables[key]} from the environment; not written to"
+                    " config.toml."
+                )
+                continue
+            if not _is_optional(manifest, field, {**values, **environment}):
+                self._ask(field)
+        for key in manifest.tables:
+            if not values.get(key):
+                values[key] = _prompt_table(manifest, key, {*values, *environment})
+        return values
+
+    def _ask(self, field: msgspec.structs.FieldInfo) -> None:
+        if not self._is_guided and is_interactive():
+            self._is_guided = True
+            for line in self._manifest.guide:
+                self._app.say(line)
         key = field.encode_name
-        if key in values or not (field.required or key in variables):
-            continue
-        if key in environment:
-            click.echo(
-                f"{key}: using {variables[key]} from the environment; not written to config.toml."
-            )
-            continue
-        is_optional = _is_optional(manifest, field, {**values, **environment})
-        if not is_optional and (answer := _prompt(field)) != "":
-            values[key] = answer
-    for key in manifest.tables:
-        if not values.get(key):
-            values[key] = _prompt_table(manifest, key, {*values, *environment})
-    return values
+        default = "" if is_secret_name(key) else self._typed.get(key, "")
+        if (answer := _prompt(field, default)) != "":
+            self._values[key] = self._typed[key] = answer
 
 
 def _check(manifest: Manifest, key: str, value: str) -> None:
@@ -209,13 +306,13 @@ def _prompt_table(
     return {name: {key: answer for key, answer in answers.items() if answer != ""}}
 
 
-def _prompt(field: msgspec.structs.FieldInfo) -> str:
+def _prompt(field: msgspec.structs.FieldInfo, default: str = "") -> str:
     """Ask for a setting; an optional one may be empty, also when stdin is closed."""
     try:
         return click.prompt(
             _question(field.encode_name, field.type),
-            default=None if field.required else "",
-            show_default=False,
+            default=default or (None if field.required else ""),
+            show_default=bool(default),
             hide_input=is_secret_name(field.encode_name),
         )
     except click.Abort as stop:
@@ -242,140 +339,3 @@ def _converted(values: dict[str, Any], settings: Any) -> dict[str, Any]:  # noqa
 def _question(key: str, kind: Any) -> str:  # noqa: ANN401 -- a type
     about = next((m.description for m in get_args(kind)[1:] if hasattr(m, "description")), "")
     return f"{key} ({about.rstrip('.')})" if about else key
-
-
-async def _test(
-    app: App,
-    manifest: Manifest,
-    adapter: BasePlatformAdapter,
-    write: Callable[[], None],
-    *,
-    greet: bool,
-) -> None:
-    """Connect, write the settings and greet the first sender. Raises PlatformError."""
-    events: _Events = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-
-    def lost(error: PlatformError) -> None:
-        loop.call_soon_threadsafe(events.put_nowait, error)
-
-    adapter.set_ingress(_SetupIngress(events), lost)
-    try:
-        await adapter.connect()
-        app.say(f"{manifest.title}: connected.")
-        write()
-        if address := adapter.address():
-            app.say(f"{address}.")
-        elif greet:
-            source, message_id = await _first_message(app, events)
-            await _greet(app, manifest, adapter, source, message_id)
-    except TimeoutError:
-        app.say("No message arrived. The settings are saved; write again when the gateway runs.")
-    except _Skipped:
-        app.say("Skipped.")
-    finally:
-        await adapter.disconnect()
-
-
-async def _first_message(app: App, events: "_Events") -> tuple[SessionSource, str | None]:
-    """Wait for the first message. Raises PlatformError, TimeoutError, and _Skipped after Ctrl-C."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, events.put_nowait, _Skipped())
-    app.say("Send the bot a message now (Ctrl-C to skip) …")
-    try:
-        async with asyncio.timeout(_MESSAGE_TIMEOUT_S):
-            while True:
-                event = await events.get()
-                if isinstance(event, Exception):
-                    raise event
-                if event.source is not None:
-                    return event.source, event.message_id
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
-async def _greet(
-    app: App,
-    manifest: Manifest,
-    adapter: BasePlatformAdapter,
-    source: SessionSource,
-    message_id: str | None,
-) -> None:
-    sender = f"{source.user_name or source.user_id} ({source.user_id})"
-    role = _role(app, manifest, source)
-    if role is None and not manifest.greets_strangers:
-        app.say(
-            f"Got a message from {sender}. Hermes does not answer strangers there: add them to"
-            " gateway.owners."
-        )
-        return
-    sent = await adapter.send(source.chat_id, _GREETING, message_id, {"key": uuid4().hex})
-    if not sent.success:
-        raise PlatformError(f"Could not send the greeting: {sent.error}.")
-    app.say(f"Got a message from {sender} and answered it.")
-    if role is None:
-        app.say(
-            "When the gateway runs, it sends them a pairing code. Let them in with:"
-            " hermes gateway pair CODE"
-        )
-    else:
-        app.say(f"They already have access as {role}.")
-
-
-def _role(app: App, manifest: Manifest, source: SessionSource) -> Role | None:
-    """Return the role of a sender, or None without access."""
-    with app.store() as store:
-        trusted = [] if manifest.needs_pairing else [manifest.name]
-        return Access(store, app.settings, trusted).role_of(source)
-
-
-class _Skipped(Exception):
-    """The user skips the test message."""
-
-
-_Events = asyncio.Queue[MessageEvent | PlatformError | _Skipped]
-
-
-class _SetupIngress:
-    """An ingress that only reports messages and accepts none: the gateway gets them later."""
-
-    def __init__(self, events: _Events) -> None:
-        self._events = events
-
-    async def accept(self, event: MessageEvent) -> Receipt:
-        self._events.put_nowait(event)
-        raise _rejection()
-
-    async def moved(self, platform: Platform, old_chat: str, new_chat: str) -> None:
-        del platform, old_chat, new_chat
-        raise _rejection()
-
-    def watch(self, turn_id: str) -> Any:  # noqa: ANN401 -- never called
-        raise HermesError(f"There is no turn {turn_id}.")
-
-    async def find_turn(self, turn_id: str, reader: SessionSource) -> StoredTurn:
-        raise HermesError(f"There is no turn {turn_id}.")
-
-    async def delete_turn(self, turn_id: str, reader: SessionSource) -> None:
-        raise HermesError(f"There is no turn {turn_id}.")
-
-    async def wait_for_result(self, turn_id: str) -> TurnResult:
-        raise HermesError(f"There is no turn {turn_id}.")
-
-    async def stop(self, turn_id: str) -> None:
-        del turn_id
-
-    async def may_invite(self, source: SessionSource) -> bool:
-        del source
-        return True  # the person at the terminal waits for this message
-
-    async def check_health(self) -> None:
-        """There is no store to check."""
-
-    async def models(self) -> list[str]:
-        return []
-
-
-def _rejection() -> StoreError:
-    """Return the error that keeps an adapter from acknowledging a message."""
-    return StoreError("Setup accepts no messages; the gateway does when it runs.")

@@ -64,6 +64,9 @@ class EmailAdapter(BasePlatformAdapter):
         self._last_unsure = time.monotonic()
         """When a mail may last have left without our knowledge, also before this process."""
 
+    def invitation(self, code: str) -> str:
+        return f"Write a mail to {self._settings.address} with this code in its text: {code}"
+
     async def connect(self, *, is_reconnect: bool = False) -> bool:
         await self.disconnect()
         self._loop = asyncio.get_running_loop()

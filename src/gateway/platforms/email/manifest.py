@@ -103,6 +103,10 @@ MANIFEST = Manifest(
         "EMAIL_SMTP_HOST": "smtp_host",
         "EMAIL_TRUSTED_AUTHSERV": "trusted_authserv",
     },
+    guide=(
+        "1. Make a mailbox of its own for Hermes, not yours: Hermes answers what arrives there.",
+        "2. Create an app password for it, where the provider has them. It is tested at once.",
+    ),
     extra="email",
     greets_strangers=False,  # senders are forged, and machines write
     carries_outside_text=True,

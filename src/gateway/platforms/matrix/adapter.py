@@ -81,6 +81,13 @@ class MatrixAdapter(BasePlatformAdapter):
             ) from error
         return True
 
+    def invitation(self, code: str) -> str:
+        name = self._client.user_id if self._client is not None else self._settings.user
+        return (
+            f"Open a direct chat with this account:\n  https://matrix.to/#/{name}\n"
+            f"Send it this code: {code}"
+        )
+
     async def _start(self, client: Client) -> None:
         settings = self._settings
         if not settings.ignore_unverified_devices:

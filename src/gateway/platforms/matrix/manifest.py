@@ -70,6 +70,10 @@ MANIFEST = Manifest(
         "MATRIX_PASSWORD": "password",
         "MATRIX_ACCESS_TOKEN": "access_token",
     },
+    guide=(
+        "1. Register an account for Hermes in any Matrix client, such as https://app.element.io.",
+        "2. Enter the address of its homeserver, then its name and password. They are tested at once.",
+    ),
     extra="matrix",
     guarantee=(
         "A part that is sent again has the same transaction id, so the server drops the"

@@ -117,6 +117,13 @@ class TelegramAdapter(BasePlatformAdapter):
         if wire is not None:
             await wire.shutdown()
 
+    def invitation(self, code: str) -> str:
+        name = self._wire.username if self._wire is not None else ""
+        return (
+            f"Open this link and press Start:\n  https://t.me/{name}?start={code}\n"
+            f"Or send @{name} this code: {code}"
+        )
+
     async def _poll(self, wire: Wire) -> None:
         # Updates that wait for a webhook stay, and come with the first poll.
         await wire.delete_webhook()

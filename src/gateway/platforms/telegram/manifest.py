@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 class TelegramSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A bot on Telegram."""
 
-    token: Annotated[
-        str, describe("The bot's token from @BotFather; better kept in TELEGRAM_BOT_TOKEN.")
-    ] = ""
+    token: Annotated[str, describe("The bot's token from @BotFather.")] = ""
     mode: Annotated[
         Literal["polling", "webhook"],
         describe("How messages arrive: polled by us, or sent to webhook_url."),
@@ -50,6 +48,12 @@ MANIFEST = Manifest(
     make=_make,
     identity=account,
     variables={"TELEGRAM_BOT_TOKEN": "token"},
+    guide=(
+        "1. Open https://t.me/BotFather in Telegram and send /newbot.",
+        "2. Choose a name, and a username that ends in bot.",
+        "3. Copy the token that BotFather sends, such as 123456:ABC-DEF1234, and paste it here."
+        " It is not shown.",
+    ),
     extra="telegram",
     guarantee=(
         "Incoming messages are accepted once. After a crash during a send, the reply is"
