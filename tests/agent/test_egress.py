@@ -1,7 +1,6 @@
 """The way out of the sandbox: real namespaces and connections, a server of our own at the other end."""
 
 import contextlib
-import io
 import os
 import shlex
 import shutil
@@ -9,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import zipfile
 from collections.abc import Generator, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from hermes_agent.sandbox import egress
 from hermes_agent.sandbox import hosts as host_rules
 from hermes_agent.sandbox.egress import Command, Egress, problem
 from hermes_agent.sandbox.hosts import HostGrants, configured_hosts, matches
@@ -272,6 +269,14 @@ def test_entries_name_hosts(entry: str, host: str, port: int, fits: bool) -> Non
     assert matches([entry], host, port) is fits
 
 
+@pytest.fixture
+def no_answers() -> Iterator[None]:
+    """Forget what the package tools of this machine said."""
+    yield
+    host_rules._configured_hosts.cache_clear()
+
+
+@pytest.mark.usefixtures("no_answers")
 def test_servers_of_package_tools_come_from_their_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +288,18 @@ def test_servers_of_package_tools_come_from_their_configuration(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{npm.parent}:/usr/bin:/bin")
     monkeypatch.setattr(host_rules, "_CONFIGURATIONS", [("npm", ("config", "get", "registry"))])
-    assert configured_hosts.__wrapped__() == {"mirror.invalid:8443"}
+    host_rules._configured_hosts.cache_clear()
+    assert configured_hosts() == {"mirror.invalid:8443"}
+    cargo = npm.with_name("cargo")
+    cargo.write_text("#!/bin/sh\n")
+    cargo.chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".cargo").mkdir()
+    (tmp_path / ".cargo/config.toml").write_text(
+        '[source.mirror]\nregistry = "sparse+https://crates.invalid/index/"\n'
+    )
+    host_rules._configured_hosts.cache_clear()
+    assert {"crates.invalid", "mirror.invalid:8443"} < configured_hosts()
 
 
 def test_closing_the_proxy_ends_its_connections(namespace: NetworkNamespace) -> None:
@@ -403,63 +419,6 @@ def test_ssh_and_git_over_ssh_use_the_proxy(
     assert f"reach 127.0.0.1:{port}" in texts[0]
     assert f"Uses your SSH keys to reach 127.0.0.1:{port}" in texts[1]
     assert "private network" in outputs(chat)[2]
-
-
-class Index(BaseHTTPRequestHandler):
-    """A package index with one package."""
-
-    def do_GET(self) -> None:
-        wheel = io.BytesIO()
-        with zipfile.ZipFile(wheel, "w") as archive:
-            info = "hermes_sample-1.0.dist-info"
-            archive.writestr("hermes_sample.py", "ANSWER = 42\n")
-            archive.writestr(f"{info}/METADATA", "Name: hermes-sample\nVersion: 1.0\n")
-            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-            archive.writestr(f"{info}/RECORD", "")
-        name = "hermes_sample-1.0-py3-none-any.whl"
-        page = f'<a href="/files/{name}">{name}</a>'.encode()
-        body = wheel.getvalue() if self.path.endswith(".whl") else page
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        del format, args
-
-
-@pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An index that the person's pip is configured for, by a name that we resolve."""
-    real = egress.look_up
-    monkeypatch.setattr(
-        egress, "look_up", lambda host, port: real("127.0.0.1" if ".test" in host else host, port)
-    )
-    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("PIP_INDEX_URL", f"http://index.test:{server.server_port}/simple")
-        configured_hosts.cache_clear()
-        yield f"index.test:{server.server_port}"
-        server.shutdown()
-    configured_hosts.cache_clear()
-
-
-@needs_bwrap
-@pytest.mark.e2e
-def test_a_package_from_the_configured_index_is_installed_without_a_question(
-    make_chat: MakeChat, store: SessionDB, index: str
-) -> None:
-    host = index.partition(":")[0]
-    commands = [
-        f"{sys.executable} -m venv env",
-        f"env/bin/pip install -q --trusted-host {host} hermes-sample",
-        "echo 'import hermes_sample; assert hermes_sample.ANSWER == 42; print(\"passed\")' > t.py",
-        "env/bin/python t.py",
-    ]
-    chat = ask_chat(make_chat, store, "once", commands)
-    assert outputs(chat)[-1] == "passed", outputs(chat)
-    assert chat.sink.of(QuestionAsked) == []
 
 
 @needs_bwrap

@@ -11,7 +11,7 @@ import msgspec
 
 from hermes_agent.approval import policy
 from hermes_agent.approval.danger import Danger, access_of, places
-from hermes_agent.approval.danger.kinds import EDITS_KEY, HOST_KEY, TAINTED_KEY
+from hermes_agent.approval.danger.kinds import EDITS_KEY, HOST_KEY, REGISTRIES_KEY, TAINTED_KEY
 from hermes_agent.tools.base import Args, Preview, Tool, ToolContext
 from hermes_core.errors import ToolDeniedError
 from hermes_core.text import escaped, one_line
@@ -85,6 +85,11 @@ def _covered(tool: Tool, grant: Grant) -> str:
         return f"any command that connects to {escaped(one_line(grant.subject))}"
     if grant.key.startswith(EDITS_KEY):
         return f"all changes of files in {_named(grant.folder)}, by any tool or command"
+    if grant.key == REGISTRIES_KEY:
+        return (
+            "all package registries that this machine is configured for, while your notes are the only"
+            " private data that was read"
+        )
     if grant.key.startswith(TAINTED_KEY):
         receiver = escaped(one_line(grant.subject))
         return f"calls that reach {receiver}, until this conversation reads other private data"

@@ -18,7 +18,7 @@ import msgspec
 
 from hermes_agent.approval import display, edits, policy, taint
 from hermes_agent.approval.danger import Access, Danger, access_of, places
-from hermes_agent.approval.danger.kinds import EDITS_KEY, NO_ACCESS
+from hermes_agent.approval.danger.kinds import EDITS_KEY, NO_ACCESS, REGISTRIES_KEY
 from hermes_agent.approval.policy import Entry, Policy
 from hermes_agent.approval.questions import Asker
 from hermes_agent.hooks import Hooks
@@ -182,7 +182,8 @@ def _choices(dangers: Sequence[Danger]) -> Sequence[str]:
     """Return the answers that a person may give."""
     if access_of(dangers).unconfined:
         return ONLY_ONCE
-    return NOT_ALWAYS if any(danger.kind == "taint" for danger in dangers) else CHOICES
+    is_tainted = any(d.kind == "taint" and d.grant != REGISTRIES_KEY for d in dangers)
+    return NOT_ALWAYS if is_tainted else CHOICES
 
 
 def _granted(bench: ToolContext, who: CallRef) -> set[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from hermes_agent.approval.danger import Access, Danger, access_of, places
-from hermes_agent.approval.danger.kinds import HOST_KEY, TAINTED_KEY
+from hermes_agent.approval.danger.kinds import HOST_KEY, REGISTRIES_KEY, TAINTED_KEY
 from hermes_agent.permissions import Permissions, is_owner
 from hermes_agent.sandbox import hosts
 from hermes_agent.sandbox.hosts import HostGrants
@@ -77,8 +77,18 @@ class Taint(NamedTuple):
         kinds = [_listed(sources) for sources in (self.outside, self.private) if sources]
         return f"This conversation has read {' and '.join(kinds)}"
 
-    def grant_key(self, to: str) -> str:
-        """Return the key of a grant for a receiver; other private data needs another one."""
+    @property
+    def has_only_notes(self) -> bool:
+        """Return whether nothing private was read but what is in every prompt."""
+        return self.private == (NOTES.source,)
+
+    def grant_key(self, to: str, *, is_host: bool = True) -> str:
+        """Return the key of a grant for a receiver; other private data needs another one.
+
+        The registries of this machine's package tools are one receiver while notes are all there is.
+        """
+        if is_host and self.has_only_notes and hosts.is_registry(to):
+            return REGISTRIES_KEY
         digest = hashlib.sha256("\n".join([to, *sorted(self.private)]).encode()).hexdigest()[:32]
         return f"{TAINTED_KEY}{to}:{digest}"
 
@@ -184,6 +194,8 @@ def dangers(
 
 def receiver_of(key: str) -> str:
     """Return the host or other receiver that a grant key names."""
+    if key == REGISTRIES_KEY:
+        return "package registries"
     if key.startswith(TAINTED_KEY):
         return key.removeprefix(TAINTED_KEY).rpartition(":")[0]
     return key.removeprefix(HOST_KEY)
@@ -192,7 +204,7 @@ def receiver_of(key: str) -> str:
 def _of_sending(sending: Sending, taint: Taint, bench: "ToolContext") -> list[Danger]:
     reason, to, is_host = sending
     if taint.is_mixed:
-        return [Danger("taint", reason, f"taint:{to}", grant=taint.grant_key(to))]
+        return [Danger("taint", reason, f"taint:{to}", grant=taint.grant_key(to, is_host=is_host))]
     if not is_host or bench.settings.tools.network == "open":
         return []
     allowed = bench.settings.tools.allowed_hosts
@@ -221,10 +233,13 @@ def host_grants(store: Store, conversation_id: str, permissions: Permissions | N
     taint = of(store, conversation_id)
     keys = store.read(questions.granted, conversation_id, everywhere=is_owner(permissions))
     tainted = [receiver_of(key) for key in keys if key.startswith(TAINTED_KEY)]
+    despite = [to for to in tainted if taint.grant_key(to, is_host=False) in keys]
+    if REGISTRIES_KEY in keys and taint.has_only_notes:
+        despite += hosts.configured_hosts()
     return HostGrants(
         [key.removeprefix(HOST_KEY) for key in keys if key.startswith(HOST_KEY)],
         asks_for_all=taint.is_mixed,
-        despite=[to for to in tainted if taint.grant_key(to) in keys],
+        despite=despite,
     )
 
 

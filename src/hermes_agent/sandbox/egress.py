@@ -16,7 +16,14 @@ import msgspec
 
 from hermes_agent.addresses import is_public, look_up
 from hermes_agent.sandbox.child import Child
-from hermes_agent.sandbox.hosts import HostGrants, configured_hosts, matches, name_of, passes
+from hermes_agent.sandbox.hosts import (
+    HostGrants,
+    configured_hosts,
+    look_ahead,
+    matches,
+    name_of,
+    passes,
+)
 from hermes_agent.sandbox.network import NetworkNamespace, NetworkUnavailableError
 from hermes_agent.sandbox.proxy import Destination, Proxy, Refusal
 from hermes_agent.sandbox.sandboxes import AskHost, Job
@@ -161,6 +168,7 @@ class WayOut:
             asks_for_all=None if hears_more else self._rules.asks_for_all,
         )
         self._rules.begin(token, command)
+        look_ahead(permit.subject)
         environment = {**job.environment, **self._proxy.environment(token)}
         try:
             child = start(permit, msgspec.structs.replace(job, environment=environment))

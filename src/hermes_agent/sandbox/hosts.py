@@ -4,12 +4,16 @@ Allowed is what the settings name, what a person granted, public code hosts, and
 that the installed tools are configured for. A conversation with something to lose asks for these too.
 """
 
+import contextlib
 import functools
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 CODE_HOSTS = (
@@ -31,9 +35,14 @@ _CONFIGURATIONS: Sequence[tuple[str, Sequence[str]]] = (
     ("npm", ("config", "get", "registry", "--logs-max=0")),  # its log would lie in the home
     ("go", ("env", "GOPROXY", "GOSUMDB")),
     ("gem", ("sources", "--list")),
-    ("cargo", ("config", "get", "-Z", "unstable-options", "source")),
 )
 """Programs that install packages, and how to ask each which servers it is configured for."""
+_CARGO_HOSTS = "https://index.crates.io https://static.crates.io"
+"""Where cargo looks by itself: it tells its configuration with an unstable option only."""
+_CARGO_SETTINGS = (".cargo/config.toml", ".cargo/config")
+_PACKAGE_TOOL = re.compile(
+    r"\b(?:pip\d?|pipx|uvx?|poetry|npm|npx|pnpm|yarn|bun|go|gem|bundle|cargo)\b"
+)
 _CONFIGURATION_TIMEOUT_S = 5.0
 _URL_HOST = re.compile(r"https?://(?:[^\s/@\"']*@)?([A-Za-z0-9.-]+(?::\d+)?)")
 
@@ -84,14 +93,47 @@ def _matches(entry: str, host: str, port: int) -> bool:
     return host.endswith(name[1:]) if name.startswith("*.") else host == name
 
 
-@functools.cache
 def configured_hosts() -> frozenset[str]:
     """Return the servers that this machine's package tools are configured for.
 
-    The tools are asked outside of any workspace, so that a file in one cannot add a host.
+    The tools are asked once per process, outside of any workspace, so that a file in one cannot add
+    a host.
     """
-    output = " ".join(_output_of(*configuration) for configuration in _CONFIGURATIONS)
-    return frozenset(match[1].lower() for match in _URL_HOST.finditer(output))
+    with _lock:  # who comes second waits for the answer of the first
+        return _configured_hosts()
+
+
+_lock = threading.Lock()
+
+
+@functools.cache
+def _configured_hosts() -> frozenset[str]:
+    with ThreadPoolExecutor(len(_CONFIGURATIONS)) as pool:
+        outputs = list(pool.map(_output_of, *zip(*_CONFIGURATIONS, strict=True)))
+    found = " ".join([*outputs, _of_cargo()])
+    return frozenset(match[1].lower() for match in _URL_HOST.finditer(found))
+
+
+def is_registry(name: str) -> bool:
+    """Return whether a host is a server of this machine's package tools."""
+    return matches(configured_hosts(), *split(name))
+
+
+def look_ahead(command: str) -> None:
+    """Ask the package tools in the background if a command that starts may want their servers."""
+    if _PACKAGE_TOOL.search(command):
+        threading.Thread(target=configured_hosts, name="package-tools", daemon=True).start()
+
+
+def _of_cargo() -> str:
+    """Return the addresses that cargo uses: its own, and those of the person's settings."""
+    if shutil.which("cargo") is None:
+        return ""
+    texts = [_CARGO_HOSTS]
+    for name in _CARGO_SETTINGS:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            texts.append((Path.home() / name).read_text("utf-8"))
+    return " ".join(texts)
 
 
 def _output_of(program: str, arguments: Sequence[str]) -> str:

@@ -12,6 +12,8 @@ HOST_KEY = "host:"
 """Begins the key of a grant for a host."""
 EDITS_KEY = "edits:"
 """Begins the key of a grant for changes of files in a workspace."""
+REGISTRIES_KEY = "registries:"
+"""Key of a grant for package registries, while notes are the only private data that was read."""
 TAINTED_KEY = "tainted:"
 """Begins the key of a grant for a receiver, given after outside text and private data were read."""
 
