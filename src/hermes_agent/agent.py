@@ -201,7 +201,7 @@ class Agent:
 
     def sub_agent(self, session_id: str, paid_by: str, sink: Sink) -> "Agent":
         """An agent for a part of the work: same model and tools, a conversation of its own."""
-        return Agent(
+        agent = Agent(
             self.model,
             self.toolbox,
             self.store,
@@ -217,6 +217,8 @@ class Agent:
             permissions=self.permissions,
             checkpoints=self.tool_context.checkpoints,
         )
+        agent.tool_context.cwd = self.tool_context.cwd
+        return agent
 
     # -- a turn ---------------------------------------------------------------------------------
 

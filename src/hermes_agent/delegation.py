@@ -53,7 +53,7 @@ class SubAgents(DelegateFor):
                 DELEGATE,
                 {
                     "model": parent.model.facts.name,
-                    "cwd": str(parent.tool_context.cwd),
+                    "cwd": str(parent.tool_context.workspace),
                     "model_config": {"_delegate_from": turn.session_id},
                 },
                 turn.session_id,

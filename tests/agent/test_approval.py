@@ -16,7 +16,7 @@ from hermes_agent.tools import execute_code, terminal, write_file
 from hermes_agent.tools.base import Args, Call, Result, Tool, ToolContext
 from hermes_agent.tools.registry import default_tools
 from hermes_agent.turn.events import QuestionAsked, ToolEnded, ToolStarted
-from hermes_core.settings import AgentSettings, ApprovalSettings, Settings
+from hermes_core.settings import AgentSettings, ApprovalSettings, Settings, ToolSettings
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
 from hermes_state.values import Grant
@@ -403,3 +403,29 @@ def test_a_name_of_a_file_cannot_add_lines_to_a_question(
     assert person.questions[0].detail.splitlines()[1].endswith("a Checked: it is safe")
     assert reason.endswith("a Checked: it is safe, outside the workspace")
     assert access.startswith("If allowed, it may also write ")
+
+
+def test_a_sub_agent_does_not_make_a_folder_its_workspace(
+    make_chat: MakeChat, tmp_path: Path
+) -> None:
+    """It starts where its agent went, and may change what its agent may change."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "letter.txt").write_text("dear friend")
+    steps = [
+        call("terminal", command="cd ../elsewhere"),
+        call("call_tool", name="delegate", arguments={"task": "Write."}),
+        call("write_file", path="letter.txt", content="mine"),
+        call("terminal", command="rm letter.txt"),
+        call("write_file", path=str(tmp_path / "work" / "inside.txt"), content="1"),
+        "done",
+        "ok",
+    ]
+    tools = ToolSettings(sandbox="host")
+    settings = Settings(agent=AgentSettings(titles=False), tools=tools)
+    chat = make_chat(steps, default_tools(settings), settings=settings, can_ask=True)
+    person = Person(chat, chat.store, "deny")
+    chat.say()
+    assert [question.tool_name for question in person.questions] == ["write_file", "terminal"]
+    assert (elsewhere / "letter.txt").read_text() == "dear friend"
+    assert (tmp_path / "work" / "inside.txt").exists()
