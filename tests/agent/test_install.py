@@ -22,15 +22,14 @@ from hermes_agent.approval.danger.kinds import REGISTRIES_KEY
 from hermes_agent.sandbox import egress, hosts
 from hermes_agent.sandbox.egress import problem
 from hermes_agent.testing.scripted import Step, call
-from hermes_agent.tools.memory import TOOL as MEMORY
 from hermes_agent.tools.read_file import TOOL as READ_FILE
 from hermes_agent.tools.terminal import TOOL as TERMINAL
-from hermes_agent.turn.events import Event, QuestionAsked
+from hermes_agent.turn.events import QuestionAsked
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, Settings
 from hermes_state import SessionDB
 from hermes_state.ledger import questions
-from tests.agent.conftest import Chat, MakeChat
+from tests.agent.conftest import MakeChat, Person
 
 pytestmark = [
     pytest.mark.e2e,
@@ -127,8 +126,8 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         server.server_close()
 
 
-class Person:
-    """Talks to an agent, and answers every question in the same way."""
+class Talk:
+    """Talks to an agent whose person answers every question in the same way."""
 
     def __init__(self, make_chat: MakeChat, store: SessionDB, answer: str) -> None:
         self._make_chat = make_chat
@@ -139,26 +138,12 @@ class Person:
     def say(self, commands: Sequence[str], *steps: Step) -> list[str]:
         """Let the agent run commands in a new conversation; returns their outputs."""
         script = [*(call("terminal", command=command) for command in commands), *steps, "done"]
-        chat = self._make_chat(
-            script,
-            [TERMINAL, READ_FILE, MEMORY],
-            settings=Settings(agent=AgentSettings(titles=False)),
-            can_ask=True,
-        )
-        self._follow(chat)
+        settings = Settings(agent=AgentSettings(titles=False))
+        chat = self._make_chat(script, [TERMINAL, READ_FILE], settings=settings, can_ask=True)
+        person = Person(chat, self._store, self._answer)
         chat.say()
+        self.questions += person.questions
         return [text for role, text in chat.transcript() if role == "tool"]
-
-    def _follow(self, chat: Chat) -> None:
-        record = chat.agent.sink
-
-        def sink(event: Event) -> None:
-            record(event)
-            if isinstance(event, QuestionAsked):
-                self.questions.append(event)
-                self._store.write(questions.answer, event.question_id, self._answer, by="tester")
-
-        chat.agent.sink = sink
 
 
 @pytest.fixture
@@ -174,10 +159,10 @@ needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not i
 def test_packages_are_installed_and_tested_without_a_question(
     make_chat: MakeChat, store: SessionDB, registries: list[str]
 ) -> None:
-    person = Person(make_chat, store, "deny")
-    outputs = person.say([*SET_UP, PIP_INSTALL, NPM_INSTALL, PIP_INSTALL, *TESTS])
+    talk = Talk(make_chat, store, "deny")
+    outputs = talk.say([*SET_UP, PIP_INSTALL, NPM_INSTALL, PIP_INSTALL, *TESTS])
     assert outputs[-2:] == ["passed", "passed"], outputs
-    assert person.questions == []
+    assert talk.questions == []
 
 
 @needs_npm
@@ -186,15 +171,15 @@ def test_packages_are_installed_and_tested_without_a_question(
 def test_with_notes_there_is_one_question_for_all_registries(
     make_chat: MakeChat, store: SessionDB, registries: list[str], answer: str
 ) -> None:
-    person = Person(make_chat, store, answer)
-    outputs = person.say([*SET_UP, PIP_INSTALL, NPM_INSTALL, *TESTS])
+    talk = Talk(make_chat, store, answer)
+    outputs = talk.say([*SET_UP, PIP_INSTALL, NPM_INSTALL, *TESTS])
     assert outputs[-2:] == ["passed", "passed"], outputs
-    (question,) = person.questions
+    (question,) = talk.questions
     assert f"what {registries[0]} sent and your notes" in question.text
     assert "all package registries" in question.text
     assert question.choices == ["once", "session", "always", "deny"]
-    person.say([PIP_INSTALL, NPM_INSTALL])
-    assert len(person.questions) == (1 if answer == "always" else 2)
+    talk.say([PIP_INSTALL, NPM_INSTALL])
+    assert len(talk.questions) == (1 if answer == "always" else 2)
 
 
 @pytest.mark.usefixtures("notes")
@@ -203,14 +188,14 @@ def test_a_yes_for_registries_ends_with_other_private_data(
 ) -> None:
     diary = home.root.parent / "diary.txt"
     diary.write_text("dear diary")
-    person = Person(make_chat, store, "always")
+    talk = Talk(make_chat, store, "always")
     fetch = (
         f"{sys.executable} -c 'import urllib.request as u; u.urlopen(\"http://{registries[1]}/\")'"
     )
-    person.say([fetch, fetch, fetch])
-    assert len(person.questions) == 1
+    talk.say([fetch, fetch, fetch])
+    assert len(talk.questions) == 1
     assert [row["key"] for row in store.read(questions.grants)] == [REGISTRIES_KEY]
-    person.say([fetch], call("read_file", path=str(diary)), call("terminal", command=fetch))
-    assert len(person.questions) == 2
-    assert "diary.txt" in person.questions[1].text
-    assert person.questions[1].choices == ["once", "session", "deny"]
+    talk.say([fetch], call("read_file", path=str(diary)), call("terminal", command=fetch))
+    assert len(talk.questions) == 2
+    assert "diary.txt" in talk.questions[1].text
+    assert talk.questions[1].choices == ["once", "session", "deny"]

@@ -22,6 +22,7 @@ from hermes_state.ledger import (
     messages,
     outbox,
     people,
+    questions,
     routes,
     sessions,
     taint,
@@ -32,9 +33,11 @@ from hermes_state.store import Tx
 from hermes_state.values import (
     Accepted,
     Call,
+    Grant,
     InboundMessage,
     Lease,
     OutboundPart,
+    Question,
     Route,
     Spent,
     Stranger,
@@ -121,7 +124,34 @@ def _turn_over_a_rotation(
     yield from _answer_and_deliver(store, name, turn_id, lease)
 
 
+def _ask(store: SessionDB, name: str, turn_id: str) -> Iterator[None]:
+    """Three questions: one is answered, one is cancelled, one cannot be shown; a yes is revoked."""
+    ids: list[str] = []
+    for number in range(3):
+        question = Question(turn_id, "call 2", "approval", "mail", f"{name}: send {number}?")
+        ids.append(store.write(questions.ask, question)["id"])
+        yield
+    store.write(questions.answer, ids[0], "always", by="tester")
+    yield
+    store.write(questions.grant, Grant(f"{name}:mail", "mail", "a friend"), f"{name}:a")
+    yield
+    store.write(questions.cancel, ids[1])
+    yield
+    key = questions.part_name(ids[2])
+    parts = [
+        OutboundPart("chat", f"{name}:asked", f"{name}: part {n}", key=f"{key}:{n}")
+        for n in range(2)
+    ]
+    store.write(outbox.add, parts)
+    yield
+    store.write(questions.fail, ids[2], "the chat is closed")
+    yield
+    store.write(questions.revoke, f"{name}:mail", f"{name}:a")
+    yield
+
+
 def _answer_and_deliver(store: SessionDB, name: str, turn_id: str, lease: Lease) -> Iterator[None]:
+    yield from _ask(store, name, turn_id)
     pieces = [OutboundPart("chat", f"{name}:room", f"{name}: piece {n}") for n in range(2)]
     answer = {"role": "assistant", "content": f"{name}: answer"}
     store.write(turns.finish, turn_id, "answered", message=answer, parts=pieces, lease=lease)
@@ -235,6 +265,9 @@ _QUERIES = {
     " ORDER BY id",
     "lasting_effects": "SELECT t.session_id, e.tool_call_id, e.kind, e.detail FROM lasting_effects"
     " AS e JOIN turns AS t ON t.id = e.turn_id ORDER BY 1, 2",
+    "questions": "SELECT t.session_id, q.text, q.state, q.answer FROM questions AS q"
+    " JOIN turns AS t ON t.id = q.turn_id ORDER BY 1, 2",
+    "grants": "SELECT key, scope, subject FROM grants ORDER BY 1",
     "inbox": "SELECT chat_id, message_id, outcome, turn_id IS NOT NULL FROM inbox ORDER BY 1, 2",
     "outbox": "SELECT chat_id, content, piece, state, attempts, platform_message_id, error"
     " FROM outbox ORDER BY id",
