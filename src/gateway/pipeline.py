@@ -215,7 +215,8 @@ class Pipeline:
         name = event.get_command()
         if name is None:
             return None
-        return commands.skill_of(name, skills.load(self._home), plugins.commands("chat"), TABLE)
+        taken = commands.names(plugins.commands("chat"), table=TABLE)
+        return skills.find(name, skills.load(self._home), taken)
 
     def _is_for_us(self, item: Inbound) -> bool:
         """Return whether a message is addressed to us, and not an edit that changes nothing."""

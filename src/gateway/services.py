@@ -268,7 +268,7 @@ class Services:
 
     def _menu(self) -> list[tuple[str, str]]:
         found = skills.load(self.assembly.home)
-        usable = shared.skills_of(found, plugins.commands("chat"), commands.TABLE)
+        usable = skills.usable(found, shared.names(plugins.commands("chat"), table=commands.TABLE))
         return [*commands.menu(), *((skill.name, skill.description) for skill in usable)]
 
     def _send_now(self, source: SessionSource, text: str) -> bool:

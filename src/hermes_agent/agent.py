@@ -6,9 +6,10 @@ surfaces (docs/reference/pins.md).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hermes_agent import compaction, lease, memory, prompt
 from hermes_agent.approval import policy, rights, taint
@@ -389,7 +390,7 @@ class Agent:
 
         with lease.held(self.store, self.conversation_id, stop.set) as held:
             job = context.compaction(self.session_id, ask, held, stop, self.sink)
-            outcome = compaction.compact(replace(job, force=True, focus=focus))
+            outcome = compaction.compact(msgspec.structs.replace(job, force=True, focus=focus))
         if outcome is None:
             return {"compressed": False, "session_id": self.session_id}
         self.session_id = outcome.new_session_id

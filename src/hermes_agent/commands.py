@@ -8,16 +8,17 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from hermes_agent import history, lease, undo
+import msgspec
+
+from hermes_agent import history, lease, skills, undo
 from hermes_agent.agent import Agent
 from hermes_agent.approval import rights
 from hermes_agent.conversation import Conversation
 from hermes_agent.permissions import Permissions, has_notes
-from hermes_agent.skills import Skill, prompt, slug
+from hermes_agent.skills import Skill
 from hermes_agent.turn.stop import Stop
 from hermes_core import clock, slash_commands
 from hermes_core.errors import (
@@ -110,8 +111,7 @@ class Context(Protocol):
 Function = Callable[[Context, str], str]
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """Something a person may do instead of saying something."""
 
     name: str
@@ -195,12 +195,12 @@ def _run_of_plugin(command: PluginCommand, argument: str) -> str:
 
 
 def _use(context: Context, parsed: Parsed, table: Sequence[Command] | None) -> str:
-    skill = skill_of(parsed.name, context.skills, context.plugins, table)
+    skill = skills.find(parsed.name, context.skills, names(context.plugins, table=table))
     if skill is None:
         candidates = names(context.plugins, context.skills, table=table)
         fix = _suggestion(parsed.name, candidates)
         raise UsageError(f"Unknown command /{parsed.name}.", fix=fix)
-    context.send(prompt(skill, parsed.argument))
+    context.send(skills.prompt(skill, parsed.argument))
     return ""
 
 
@@ -214,30 +214,6 @@ def names(*others: Iterable[str], table: Sequence[Command] | None = None) -> lis
     """Every name that can stand after a slash: those of a table, of plugins and of skills."""
     ours = (name for command in table or COMMANDS for name in (command.name, *command.aliases))
     return sorted({*ours, *(name for more in others for name in more)})
-
-
-def skill_of(
-    name: str,
-    skills: Mapping[str, Skill],
-    plugins: Collection[str],
-    table: Sequence[Command] | None = None,
-) -> Skill | None:
-    """The skill that a name stands for; a command of ours or of a plugin with this name wins.
-
-    Some platforms have no dashes in the names of commands, so an underscore stands for one.
-    """
-    skill = skills.get(slug(name))
-    if skill is None:
-        return None
-    is_taken = any(find(word, table) or word in plugins for word in (name, skill.name))
-    return None if is_taken else skill
-
-
-def skills_of(
-    skills: Mapping[str, Skill], plugins: Collection[str], table: Sequence[Command] | None = None
-) -> list[Skill]:
-    """The skills that can be used as commands, beside those of a table and of plugins."""
-    return [skill for name, skill in skills.items() if skill_of(name, skills, plugins, table)]
 
 
 def _suggestion(name: str, candidates: Sequence[str]) -> str:
@@ -265,8 +241,8 @@ def help_text(context: Context, table: Sequence[Command]) -> str:
         f"{usage:<{column}}{command.help}{_aliases(command)}"
         for usage, command in zip(usages, commands, strict=True)
     ]
-    if skills := skills_of(context.skills, context.plugins, table):
-        lines += ["", "Skills", *(f"/{skill.name}  {skill.description}" for skill in skills)]
+    if usable := skills.usable(context.skills, names(context.plugins, table=table)):
+        lines += ["", "Skills", *(f"/{skill.name}  {skill.description}" for skill in usable)]
     return "\n".join(lines)
 
 

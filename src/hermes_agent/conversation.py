@@ -1,7 +1,8 @@
 """A conversation as it is stored: what can be read and changed of it whether or not a model answers."""
 
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from hermes_agent.hooks import Hooks
 from hermes_state.ledger import lineage
@@ -27,8 +28,7 @@ class Conversation(Protocol):
         ...
 
 
-@dataclass
-class StoredConversation:
+class StoredConversation(msgspec.Struct):
     """A conversation whose agent is not awake; to look at it need not wake one."""
 
     store: Store

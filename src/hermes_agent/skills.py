@@ -8,7 +8,7 @@ at once; a file is read again only when it has changed.
 import logging
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -89,6 +89,20 @@ def slug(name: str) -> str:
     """The command that a name becomes: small letters, digits, and dashes between words."""
     plain = unicodedata.normalize("NFKD", name).lower()
     return re.sub(r"[^a-z0-9-]", "", re.sub(r"[\s_-]+", "-", plain)).strip("-")
+
+
+def find(name: str, skills: Mapping[str, Skill], taken: Collection[str]) -> Skill | None:
+    """Return the skill that a name stands for, unless a command has the name or that of the skill.
+
+    Some platforms have no dashes in the names of commands, so an underscore stands for one.
+    """
+    skill = skills.get(slug(name))
+    return None if skill is None or name in taken or skill.name in taken else skill
+
+
+def usable(skills: Mapping[str, Skill], taken: Collection[str]) -> list[Skill]:
+    """Return the skills that can be used as commands, beside the commands with the taken names."""
+    return [skill for name, skill in skills.items() if find(name, skills, taken)]
 
 
 def prompt(skill: Skill, words: str) -> str:

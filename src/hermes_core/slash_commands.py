@@ -163,6 +163,11 @@ def of(surface: Surface) -> list[SlashCommand]:
     return found
 
 
+def names_on(surface: Surface) -> set[str]:
+    """Return every name and alias that a surface has a command for."""
+    return {name for command in of(surface) for name in (command.name, *command.aliases)}
+
+
 def names() -> frozenset[str]:
     """Return every name and alias on any surface."""
     return frozenset(name for command in COMMANDS for name in (command.name, *command.aliases))

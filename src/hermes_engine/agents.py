@@ -3,7 +3,8 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from hermes_agent.agent import Agent
 from hermes_agent.permissions import Permissions
@@ -15,8 +16,7 @@ IDLE_TIMEOUT_S = 3600.0
 _Key = tuple[str, Permissions | None]
 
 
-@dataclass
-class _Awake:
+class _Awake(msgspec.Struct):
     agent: Agent
     used_at: float
 

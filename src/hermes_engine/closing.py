@@ -6,7 +6,6 @@ is called: a process that is ending has a second, and a plugin may take all of i
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,7 @@ STOP_TIMEOUT_S = 0.5
 """How long to wait for the end of a running turn, which takes a fifth of a second."""
 
 
-@dataclass
-class OpenConversation:
+class OpenConversation(msgspec.Struct):
     """A conversation to close, as its surface holds it."""
 
     session_id: Callable[[], str]

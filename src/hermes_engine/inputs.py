@@ -1,15 +1,15 @@
 """Inputs of every surface, to be answered by a turn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from hermes_agent.permissions import Permissions
 from hermes_state.values import InboundMessage, NewSession, TaintSource
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     """A message to answer in a conversation, from any surface."""
 
     surface: str

@@ -7,9 +7,10 @@ one of which is stored with every turn, and asks it how a turn is to run.
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from hermes_agent.agent import Agent
 from hermes_agent.permissions import Permissions
@@ -18,8 +19,7 @@ from hermes_agent.turn.stop import Stop
 from hermes_agent.turn.values import Deliver, Outcome, deliver_nothing
 
 
-@dataclass(frozen=True)
-class QueuedTurn:
+class QueuedTurn(msgspec.Struct, frozen=True):
     """A turn that is on disk and open, as the dispatcher finds it."""
 
     id: str
@@ -34,16 +34,13 @@ class QueuedTurn:
     """Whether this worker accepted it."""
 
 
-@dataclass
-class TurnPlan:
+class TurnPlan(msgspec.Struct):
     """The way to run a turn: what its surface knows and the engine does not."""
 
     source: str
     """The name that hooks and the store are told."""
     workspace: Path
     """Where the tools work, unless the session has a folder of its own."""
-    is_workspace_fixed: bool = field(default=False, kw_only=True)
-    """Whether they work there even then."""
     permissions: Permissions | None = None
     model_name: str = ""
     """The model that was chosen; empty: the one of the settings."""
@@ -55,24 +52,25 @@ class TurnPlan:
     """What the model is told about how it is heard there."""
     instructions: str = ""
     """What a program wants of the conversation from now on."""
-    context: Callable[[], AbstractContextManager[object]] = field(default=nullcontext)
+    context: Callable[[], AbstractContextManager[object]] = nullcontext
     """Entered around the turn, in its thread."""
-    is_stopped: bool = field(default=False, kw_only=True)
+    is_workspace_fixed: bool = False
+    """Whether the tools work in `workspace` also where the session has a folder of its own."""
+    is_stopped: bool = False
     """Whether the turn does not run, and ends as one does that is stopped before it begins."""
 
 
-@dataclass(eq=False)
-class Running:
+class Running(msgspec.Struct, eq=False):
     """A turn that this process runs."""
 
     turn: QueuedTurn
-    stop: Stop = field(default_factory=Stop)
+    stop: Stop = msgspec.field(default_factory=Stop)
     """There from the moment the turn is chosen, so that a stop reaches it before it has begun."""
     agent: Agent | None = None
     """Who answers; None until it is made."""
     plan: TurnPlan | None = None
     """None until the surface has made it."""
-    began: float = field(default_factory=time.monotonic)
+    began: float = msgspec.field(default_factory=time.monotonic)
     stopped_by: str = ""
     """Who stopped it, in the words of a surface."""
     is_over: bool = False

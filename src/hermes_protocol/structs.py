@@ -15,10 +15,17 @@ class WireStruct(msgspec.Struct, frozen=True):
 
     def to_wire(self) -> dict[str, Any]:
         """Return the object as it is sent."""
-        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        return {
-            name: _to_wire(value) for name, value in values if value is not None or self.sends_null
-        }
+        wire: dict[str, Any] = {}
+        for name in self.__struct_fields__:  # for every piece of a reply, so it calls little
+            value = getattr(self, name)
+            if type(value) in _PLAIN:
+                wire[name] = value
+            elif value is not None or self.sends_null:
+                wire[name] = _to_wire(value)
+        return wire
+
+
+_PLAIN = frozenset({str, int, float, bool})
 
 
 def _to_wire(value: object) -> object:

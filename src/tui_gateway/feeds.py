@@ -42,7 +42,8 @@ class Feed:
             position = Position(log.id, entry.seq)
             self._transport.write(protocol.event(sid, translated, position))
         if isinstance(entry.event, _ENDS) and not self._live.is_closing:
-            state = info.current(self._rt, self._session)
+            usage = translated.usage if isinstance(translated, events.Complete) else None
+            state = info.current(self._rt, self._session, usage)
             self._transport.write(protocol.event(sid, state))
 
 

@@ -54,8 +54,8 @@ def is_busy(rt: Runtime, session: LiveSession) -> bool:
     return rt.engine().is_busy(live.conversation_id)
 
 
-def describe(rt: Runtime, session: LiveSession) -> Info:
-    """The state of a session. Raises StoreError, and ConfigError."""
+def describe(rt: Runtime, session: LiveSession, known_usage: Usage | None = None) -> Info:
+    """Return the state of a session. Raises StoreError, and ConfigError."""
     title = session.get("pending_title") or ""
     if session.get("agent") is not None:
         title = rt.db().read(titles.title_of, key_of(session)) or title
@@ -63,7 +63,7 @@ def describe(rt: Runtime, session: LiveSession) -> Info:
         _outline(rt, session),
         running=is_running(rt, session),
         title=title,
-        usage=usage(rt, session) if session.get("agent") is not None else Usage(),
+        usage=known_usage or usage(rt, session) if session.get("agent") is not None else Usage(),
         offer=_offer(rt, session),
     )
 
@@ -156,10 +156,10 @@ def send(rt: Runtime, sid: str, session: LiveSession) -> None:
     rt.emit(sid, current(rt, session))
 
 
-def current(rt: Runtime, session: LiveSession) -> Info:
-    """Return the state of a session as far as the store can be read."""
+def current(rt: Runtime, session: LiveSession, known_usage: Usage | None = None) -> Info:
+    """Return the state of a session as far as the store can be read; a known usage is not read."""
     try:
-        return describe(rt, session)
+        return describe(rt, session, known_usage)
     except HermesError as error:
         logger.warning("session.info is not complete: %s", error)
         return _outline(rt, session)

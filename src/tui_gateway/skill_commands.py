@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hermes_agent import commands, skills
+from hermes_agent import skills
 from hermes_agent.skills import Skill
 from hermes_cli import plugins
 from hermes_core import slash_commands
@@ -10,12 +10,21 @@ from hermes_core.paths import Home
 
 CATEGORY = "Skills"
 """Skills have no categories here; clients show them under one."""
-_COMMAND_NAMES = {command.name for command in slash_commands.of("rpc")}
+_NAMES = slash_commands.names_on("rpc")
+
+
+def find(home: Home, name: str) -> Skill | None:
+    """Return the skill that a name stands for; a command of the server or of a plugin wins."""
+    return skills.find(name, skills.load(home), _taken())
 
 
 def usable(found: Mapping[str, Skill]) -> list[Skill]:
     """Return those that no command of the server or of a plugin hides."""
-    return commands.skills_of(found, {*plugins.commands("rpc"), *_COMMAND_NAMES})
+    return skills.usable(found, _taken())
+
+
+def _taken() -> set[str]:
+    return {*plugins.commands("rpc"), *_NAMES}
 
 
 def by_category(home: Home) -> dict[str, list[str]]:

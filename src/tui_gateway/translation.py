@@ -64,7 +64,7 @@ class Translator:
         cols = self._session.get("cols", 80)
         self._renderer = self._rt.make_stream_renderer(cols) if self._live.is_rendered else None
         prompt = queue.prompt(self._rt.db(), turn_id)
-        queued = len(queue.turn_ids(self._rt, self._live))
+        queued = len(self._live.sent_queue)  # read for this event, before any client is sent it
         return wire.Start(turn_id, prompt.text, prompt.images, event.is_resumed, queued)
 
     def _wait(self, _turn_id: str, event: TurnWaiting) -> WireStruct:

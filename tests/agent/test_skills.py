@@ -170,8 +170,9 @@ def test_a_skill_says_its_name_the_words_and_then_its_instructions(surface: Surf
 def test_a_built_in_command_and_one_of_a_plugin_win_over_a_skill(surface: Surface) -> None:
     assert surface.type("/new") == "A new conversation."
     assert surface.sent == []
-    assert [skill.name for skill in commands.skills_of(surface.skills, ())] == ["code-review"]
-    assert commands.skills_of(surface.skills, {"code-review"}) == []
+    usable = skills.usable(surface.skills, commands.names())
+    assert [skill.name for skill in usable] == ["code-review"]
+    assert skills.usable(surface.skills, commands.names({"code-review"})) == []
 
 
 def test_help_has_a_section_of_skills_and_a_slip_is_corrected(surface: Surface) -> None:

@@ -7,8 +7,9 @@ always fits, so compaction ends. Nothing is written before the one rotation at t
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from hermes_agent.compaction import plan, pruning, summary
 from hermes_agent.compaction.plan import Limits, Split, block_size
@@ -33,8 +34,7 @@ logger = logging.getLogger(__name__)
 Strategy = Literal["prune", "summary", "digest", "cut"]
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """One conversation to compact."""
 
     store: Store
@@ -49,9 +49,9 @@ class Job:
     system: str = ""
     tools: Sequence[ToolSpec] = ()
     lease: Lease | None = None
-    stop: Stop = field(default_factory=Stop)
+    stop: Stop = msgspec.field(default_factory=Stop)
     report: Sink = ignore
-    hooks: Hooks = field(default_factory=NoHooks)
+    hooks: Hooks = msgspec.field(default_factory=NoHooks)
     platform: str = ""
     force: bool = False
     """Compact at any size: a person asked for it, or a provider refused the request as too long."""
@@ -65,8 +65,7 @@ class Job:
     """The window of the model that writes the summary; 0: the same."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """A conversation that was compacted into a new session."""
 
     old_session_id: str

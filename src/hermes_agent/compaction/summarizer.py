@@ -6,8 +6,9 @@ A reply that cannot be used leaves a reason in `Summarizer.fault`, and the calle
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from hermes_agent.compaction import summary
 from hermes_agent.compaction.pruning import cut_text, level_of
@@ -32,8 +33,7 @@ class Room(NamedTuple):
     max: int
 
 
-@dataclass
-class Summarizer:
+class Summarizer(msgspec.Struct):
     """Asks a model for summaries and adds up their usage."""
 
     ask: Ask

@@ -54,8 +54,9 @@ def _translated(
             }
             continue
         # A tool's message holds no images in this format, and results may not be parted.
-        yield from _image_message(images, takes_images)
-        images = []
+        if images:
+            yield from _image_message(images, takes_images)
+            images = []
         if role == "assistant":
             if (translated := _assistant(message, wanted_back)) is not None:
                 yield translated

@@ -7,7 +7,6 @@ looks first at the calls that the last step left open.
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -263,9 +262,9 @@ class Loop:
         job = self._context.compaction(
             turn.session_id, self._ask_for_summary, turn.lease, turn.stop, turn.report
         )
-        job = replace(job, answering=turn.user_message_id)
+        job = msgspec.structs.replace(job, answering=turn.user_message_id)
         if force:
-            job = replace(job, force=True, target_share=_FORCED_TARGET_SHARE)
+            job = msgspec.structs.replace(job, force=True, target_share=_FORCED_TARGET_SHARE)
         outcome = compaction.compact(job)
         if outcome is None:
             return False

@@ -78,7 +78,7 @@ class OneShot:
         if parsed is None:
             return text
         found = skills.load(self._resources.app.home)
-        skill = commands.skill_of(parsed.name, found, plugins.commands("line"))
+        skill = skills.find(parsed.name, found, commands.names(plugins.commands("line")))
         return skills.prompt(skill, parsed.argument) if skill is not None else text
 
     def _print(self, result: dict[str, Any]) -> None:

@@ -13,14 +13,13 @@ from hermes_core import slash_commands
 from hermes_core.errors import HermesError, Interrupted, UsageError
 from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_COMMAND, USE_DISPATCH
 from hermes_protocol.results import CommandOutcome
-from tui_gateway import attachment, info, prompts, view
+from tui_gateway import attachment, info, prompts, skill_commands, view
 from tui_gateway.command_context import CommandContext
 from tui_gateway.methods.session import STOPPED, Title, title
 from tui_gateway.params import Nothing, Params, Session, says
 from tui_gateway.projection import text_of
 from tui_gateway.protocol import Result, RpcError
 from tui_gateway.runtime import LiveSession, Runtime
-from tui_gateway.skill_commands import usable
 
 COMMANDS = slash_commands.of("rpc")
 OURS = {row.name for row in COMMANDS} - {row.name for row in commands.COMMANDS}
@@ -103,7 +102,7 @@ def _change(session: LiveSession, parsed: Parsed, before: str) -> str:
 
 def _skill(rt: Runtime, name: str) -> Skill | None:
     rt.assembly()  # loads the plugins, whose commands come first
-    return commands.skill_of(name, skills.load(rt.home), {*plugins.commands("rpc"), *OURS})
+    return skill_commands.find(rt.home, name)
 
 
 def _output(rt: Runtime, sid: str, context: CommandContext, parsed: Parsed) -> str:
@@ -212,7 +211,9 @@ def catalog(rt: Runtime, params: Nothing) -> Catalog:
 def _categories(skill_set: SkillSet) -> dict[str, list[tuple[str, str, tuple[str, ...]]]]:
     ours = [(command.name, command.help, tuple(command.aliases)) for command in COMMANDS]
     theirs = [(c.name, c.description, ()) for c in plugins.commands("rpc").values()]
-    instructions = [(skill.name, skill.description, ()) for skill in usable(skill_set.skills)]
+    instructions = [
+        (skill.name, skill.description, ()) for skill in skill_commands.usable(skill_set.skills)
+    ]
     return {"Hermes": ours, "Plugins": theirs, "Skills": instructions}
 
 
