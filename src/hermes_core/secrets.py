@@ -41,6 +41,7 @@ _encodings: dict[str, tuple[str, int]] = {}
 """By their beginnings: the name of the secret, and the length."""
 _pattern: re.Pattern[str] | None = None
 _bytes_pattern: re.Pattern[bytes] | None = None
+"""Each is compiled when it is first needed: that takes milliseconds for every secret."""
 
 
 def register(secrets: Mapping[str, str]) -> None:
@@ -55,9 +56,7 @@ def register(secrets: Mapping[str, str]) -> None:
                 _names[json.dumps(value)[1:-1]] = name  # escaped as in JSON text
                 _names[value] = name
         if len(_names) > before:
-            text = _alternation()
-            _pattern = re.compile(text)
-            _bytes_pattern = re.compile(text.encode())
+            _pattern = _bytes_pattern = None
 
 
 def _encoded(secret: str) -> Iterator[str]:
@@ -103,16 +102,32 @@ def clear() -> None:
 
 def redact(text: str) -> str:
     """Replace every registered secret by its name."""
-    if _pattern is None:
+    if not _names:
         return text
-    return _pattern.sub(lambda found: _named(found[0]), text)
+    pattern = _pattern or _compile()
+    return pattern.sub(lambda found: _named(found[0]), text)
 
 
 def redact_bytes(data: bytes) -> bytes:
     """Redact encoded text, such as the body of a request."""
-    if _bytes_pattern is None:
+    if not _names:
         return data
-    return _bytes_pattern.sub(lambda found: _named(found[0].decode()).encode(), data)
+    pattern = _bytes_pattern or _compile_bytes()
+    return pattern.sub(lambda found: _named(found[0].decode()).encode(), data)
+
+
+def _compile() -> re.Pattern[str]:
+    global _pattern  # noqa: PLW0603 -- as above
+    with _lock:
+        _pattern = _pattern or re.compile(_alternation())
+        return _pattern
+
+
+def _compile_bytes() -> re.Pattern[bytes]:
+    global _bytes_pattern  # noqa: PLW0603 -- as above
+    with _lock:
+        _bytes_pattern = _bytes_pattern or re.compile(_alternation().encode())
+        return _bytes_pattern
 
 
 def _named(value: str) -> str:
