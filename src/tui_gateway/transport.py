@@ -23,6 +23,8 @@ MAX_QUEUED_BYTES = 64 * 1024 * 1024
 _LARGEST_SHARE = 8
 MAX_LINE_BYTES = 32 * 1024 * 1024
 _CHUNK = 256 * 1024
+_GATHER_S = 0.01
+"""For how long a piece of a reply waits for the next ones, which go out with it."""
 _JOINED = frozenset({"message.delta", "reasoning.delta", "thinking.delta", "tool.progress"})
 """Events whose texts add up."""
 
@@ -120,11 +122,14 @@ class QueuedTransport:
         with self._news:
             if self.is_gone:
                 return False
-            self._size += self._weight(data) if key is None else self._join(key, frame)
+            length = len(self._queue)
             if key is None:
+                self._size += self._weight(data)
                 self._queue.append(data)
+            else:
+                self._size += self._join(key, frame)
             is_full = self._size > self._limit
-            if not self._is_sending:  # else it looks for more when it is done
+            if not self._is_sending and len(self._queue) > length:  # else it looks when it is done
                 self._news.notify()
         if is_full:
             self._give_up("it does not read its events")
@@ -171,6 +176,7 @@ class QueuedTransport:
                 self._is_sending = False
                 self._news.notify_all()
                 self._news.wait_for(lambda: self._queue or self.is_gone)
+                self._news.wait_for(self._is_due, _GATHER_S)
                 if self.is_gone:
                     return
                 waiting = list(self._queue)
@@ -181,6 +187,10 @@ class QueuedTransport:
             except (OSError, ValueError) as error:
                 self._give_up(str(error))
                 return
+
+    def _is_due(self) -> bool:
+        """Return whether there is more to send than pieces of one reply."""
+        return self.is_gone or len(self._queue) > 1 or isinstance(self._queue[0], bytes)
 
     def _send_all(self, waiting: list[bytes | _JoinedDeltas]) -> None:
         """Send what was waiting, lines together; it counts as queued until it is sent."""

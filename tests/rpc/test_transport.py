@@ -71,6 +71,15 @@ def test_pieces_that_wait_are_joined_and_the_order_stays() -> None:
     ]  # fmt: skip
 
 
+def test_a_piece_that_no_other_follows_is_sent_all_the_same() -> None:
+    slow = Slow()
+    slow.reads.release()
+    transport = QueuedTransport(slow.send, pytest.fail)
+    transport.write(delta("a"))
+    assert transport.drain(TIMEOUT_S)
+    assert [frame["params"]["payload"]["text"] for frame in slow.got] == ["a"]
+
+
 def test_joined_pieces_have_the_number_of_the_last_one() -> None:
     slow = Slow()
     transport = QueuedTransport(slow.send, pytest.fail)
