@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -419,6 +420,34 @@ def test_ending_a_bubblewrap_ends_what_runs_in_it(box: Bubblewrap, tmp_path: Pat
     child.terminate()
     child.reap()
     assert all(has_ended(pid) for pid in inside)
+
+
+@needs_bwrap
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="processes are read from /proc")
+def test_a_bubblewrap_that_is_ended_while_it_starts_leaves_nothing(
+    box: Bubblewrap, tmp_path: Path
+) -> None:
+    mark = uuid.uuid4().hex
+    for number in range(150):
+        job = Job(
+            ["/bin/sh", "-c", "sleep 300; true", mark],
+            tmp_path,
+            tmp_path,
+            tmp_path / "home",
+            dict(os.environ),
+        )
+        child = box.spawn(Permit._for_tests(), job)
+        time.sleep(number * 0.0001)  # every moment of the start
+        child.terminate()
+        child.reap()
+    assert [pid for pid in filter(str.isdigit, os.listdir("/proc")) if mark in _command(pid)] == []
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path("/proc", pid, "cmdline").read_text()
+    except OSError:  # it has ended
+        return ""
 
 
 def _descendants(pid: int) -> list[int]:

@@ -90,8 +90,10 @@ class Bubblewrap(Enclosure):
         return [*enter, *self._frame(job, access, fds), "--", *job.command]
 
     def _frame(self, job: Job, access: Access, fds: list[int]) -> list[str]:
+        # Not --new-session: the child leads a session of its own already, and all of it stays in the
+        # group that is killed. In a second session, what is ended while it starts would be left.
         frame = [
-            self._program, "--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid",
+            self._program, "--die-with-parent", "--unshare-user", "--unshare-pid",
             "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
         ]  # fmt: skip
         if not self.network.is_open and not self._way_out:
