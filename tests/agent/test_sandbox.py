@@ -440,12 +440,12 @@ def test_a_bubblewrap_that_is_ended_while_it_starts_leaves_nothing(
         time.sleep(number * 0.0001)  # every moment of the start
         child.terminate()
         child.reap()
-    assert [pid for pid in filter(str.isdigit, os.listdir("/proc")) if mark in _command(pid)] == []
+    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _text_of(path)] == []
 
 
-def _command(pid: str) -> str:
+def _text_of(path: Path) -> str:
     try:
-        return Path("/proc", pid, "cmdline").read_text()
+        return path.read_text()
     except OSError:  # it has ended
         return ""
 
