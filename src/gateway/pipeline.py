@@ -215,8 +215,8 @@ class Pipeline:
         name = event.get_command()
         if name is None:
             return None
-        taken = commands.names(plugins.commands("chat"), table=TABLE)
-        return skills.find(name, skills.load(self._home), taken)
+        reserved = commands.names(plugins.commands("chat"), table=TABLE)
+        return skills.find(name, skills.load(self._home), reserved)
 
     def _is_for_us(self, item: Inbound) -> bool:
         """Return whether a message is addressed to us, and not an edit that changes nothing."""

@@ -91,18 +91,18 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9-]", "", re.sub(r"[\s_-]+", "-", plain)).strip("-")
 
 
-def find(name: str, skills: Mapping[str, Skill], taken: Collection[str]) -> Skill | None:
+def find(name: str, skills: Mapping[str, Skill], reserved: Collection[str]) -> Skill | None:
     """Return the skill that a name stands for, unless a command has the name or that of the skill.
 
     Some platforms have no dashes in the names of commands, so an underscore stands for one.
     """
     skill = skills.get(slug(name))
-    return None if skill is None or name in taken or skill.name in taken else skill
+    return None if skill is None or name in reserved or skill.name in reserved else skill
 
 
-def usable(skills: Mapping[str, Skill], taken: Collection[str]) -> list[Skill]:
-    """Return the skills that can be used as commands, beside the commands with the taken names."""
-    return [skill for name, skill in skills.items() if find(name, skills, taken)]
+def usable(skills: Mapping[str, Skill], reserved: Collection[str]) -> list[Skill]:
+    """Return the skills that can be used as commands, beside the commands with the reserved names."""
+    return [skill for name, skill in skills.items() if find(name, skills, reserved)]
 
 
 def prompt(skill: Skill, words: str) -> str:

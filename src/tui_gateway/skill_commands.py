@@ -15,15 +15,15 @@ _NAMES = slash_commands.names_on("rpc")
 
 def find(home: Home, name: str) -> Skill | None:
     """Return the skill that a name stands for; a command of the server or of a plugin wins."""
-    return skills.find(name, skills.load(home), _taken())
+    return skills.find(name, skills.load(home), _reserved())
 
 
 def usable(found: Mapping[str, Skill]) -> list[Skill]:
     """Return those that no command of the server or of a plugin hides."""
-    return skills.usable(found, _taken())
+    return skills.usable(found, _reserved())
 
 
-def _taken() -> set[str]:
+def _reserved() -> set[str]:
     return {*plugins.commands("rpc"), *_NAMES}
 
 
