@@ -23,6 +23,7 @@ MAY_START = {
     "sandbox/seatbelt.py": "tries a fixed command",
     "sandbox/network.py": "makes a network namespace; its script is fixed",
     "sandbox/hosts.py": "asks package tools for their servers; its commands are fixed",
+    "sandbox/git_guard.py": "has git read a configuration from its input; its command is fixed",
     "sandbox/orphan_killer.py": "ends what we leave behind; its script is fixed",
 }
 """Files that may start processes, and why each is no way around the gate."""

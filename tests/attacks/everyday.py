@@ -127,6 +127,15 @@ cc:: nm main.o | head -2
 cc:: ar rcs libmain.a main.o
 cc:: rm main main.o libmain.a
 git:: git --version
+git:: git config user.name Person && git config user.email p@example.invalid
+git:: git add README.md main.py && git commit -q -m 'Begin'
+git:: git init -q --bare target/up.git && git remote add origin ./target/up.git
+git:: git push -q -u origin main
+git:: git checkout -q -b topic --track origin/main && git branch -m topic done
+git:: git checkout -q main && git branch -q -d done
+git:: git remote set-url origin ./target/up.git && git fetch -q && git pull -q
+git:: git config pull.rebase true && git config --get remote.origin.url
+git:: rm -rf target && git remote remove origin
 git:: git init -q -b main repo
 git:: cd repo && git config user.name Person && git config user.email p@example.invalid && cd ..
 git:: cd repo && echo '# Repo' > README.md && cd ..

@@ -16,8 +16,6 @@ from hermes_agent.sandbox.sandboxes import (
     Job,
     Network,
     check,
-    missing_protected,
-    note_protected,
 )
 from hermes_core.settings import ToolSettings
 
@@ -60,11 +58,11 @@ class Container(Enclosure):
             threading.Thread(target=self._kill, args=(name,), daemon=True).start()
 
         command = self._named(job, permit.access, name)
-        missing = missing_protected(job, permit.access)
+        note_changes = self.watch(job, permit.access)
         child = self._start([*unlimited(), *command], job)
         child.on_kill = kill
         child.at_end(functools.partial(orphan_killer.release, item))
-        note_protected(child, missing)
+        note_changes(child)
         return child
 
     def _kill(self, name: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from hermes_agent.approval.danger import Access, Danger, places, remotes
 from hermes_agent.approval.danger.kinds import UNCONFINED
-from hermes_agent.sandbox import limits
+from hermes_agent.sandbox import git_guard, limits
 from hermes_agent.sandbox.child import Child
 from hermes_core.errors import ToolError
 
@@ -79,6 +79,7 @@ class Sandbox(ABC):
         self.network = network
         self._private: TempFolder | None = None
         self._limits = limits.Limits()
+        self._git_guard = git_guard.GitGuard()
 
     @abstractmethod
     def describe(self) -> str:
@@ -135,15 +136,36 @@ class Sandbox(ABC):
         if not permit.is_confined:
             return self._start([*limits.unlimited(), *job.command], job)
         fds: list[int] = []
-        missing = missing_protected(job, permit.access)
+        note_changes = self.watch(job, permit.access)
         try:
             command = [*self._limits.words(), *self.wrapped(job, permit.access, fds)]
             child = self._start(command, job, fds)
         finally:
             for fd in fds:
                 os.close(fd)
-        note_protected(child, missing)
+        note_changes(child)
         return child
+
+    def watch(self, job: Job, access: Access) -> Callable[[Child], None]:
+        """Look at the files that other programs run or follow, before a command starts.
+
+        Returns what lets its child note what became of them.
+        """
+        workspace = os.path.realpath(job.workspace)
+        missing = [
+            path
+            for path in places.protected_in(workspace)[0]
+            if not os.path.lexists(path) and path not in access.writes
+        ]
+        repository = self._git_guard.watch(workspace, access)
+
+        def follow(child: Child) -> None:
+            child.at_end(lambda: child.notes.extend(repository.restore()))
+            child.at_end(
+                lambda: child.notes.extend(map(_note_on, filter(os.path.lexists, missing)))
+            )
+
+        return follow
 
     def _start(self, command: list[str], job: Job, fds: Sequence[int] = ()) -> Child:
         # A folder of a private /tmp is not there for us; the sandbox goes into it by itself.
@@ -248,26 +270,8 @@ def check(permit: object) -> None:
         raise TypeError("a process is started with the permit of the gate")
 
 
-def missing_protected(job: Job, access: Access) -> list[str]:
-    """Return the protected files that are not there, so that they cannot be mounted read-only."""
-    return [
-        path
-        for path in places.protected_in(os.path.realpath(job.workspace))[0]
-        if not os.path.lexists(path) and path not in access.writes
-    ]
-
-
-def note_protected(child: Child, missing: Sequence[str]) -> None:
-    """Let a child note which protected files it made; they were missing before its start."""
-
-    def look() -> None:
-        child.notes += [
-            f"this made {path}, which other programs run or follow; tell the user"
-            for path in missing
-            if os.path.lexists(path)
-        ]
-
-    child.at_end(look)
+def _note_on(path: str) -> str:
+    return f"this made {path}, which other programs run or follow; tell the user"
 
 
 def is_in(path: Path, workspace: Path) -> bool:

@@ -63,7 +63,10 @@ def endpoints(folders: Sequence[str], remote: str = "", *, push: bool = False) -
 
 
 def _addresses(folder: str, remote: str, *, push: bool) -> list[str]:
-    entries = [*_entries(Path(places.own_home(), ".gitconfig")), *_entries(_configuration(folder))]
+    entries = [
+        *_entries(Path(places.own_home(), ".gitconfig")),
+        *_entries(configuration_of(folder)),
+    ]
     name = remote or _usual(entries, push=push)
     pushed = _values(entries, "remote", name, "pushurl") if push else []
     addresses = pushed or _values(entries, "remote", name, "url") or [name]
@@ -101,7 +104,7 @@ def _entries(path: Path | None) -> Iterator[Entry]:
             yield Entry(section, name, found[1].lower(), found[2].strip('"'))
 
 
-def _configuration(folder: str) -> Path | None:
+def configuration_of(folder: str) -> Path | None:
     """Return the configuration of the repository that a folder is in."""
     for parent in (Path(folder), *Path(folder).parents):
         git = parent / ".git"

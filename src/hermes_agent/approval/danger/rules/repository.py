@@ -1,12 +1,11 @@
 """git: what it throws away, what it sends, and what it runs."""
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hermes_agent.approval.danger import places, remotes
-from hermes_agent.approval.danger.kinds import UNCONFINED
+from hermes_agent.approval.danger import git_settings, places, remotes
+from hermes_agent.approval.danger.kinds import UNCONFINED, Access
 from hermes_agent.approval.danger.rules.files import Rule
 from hermes_agent.approval.danger.run import Report, Run, Value, run_of
 
@@ -19,20 +18,18 @@ _GLOBAL_VALUED = (
     "--exec-path",
     "--config-env",
 )
-_RUNS = re.compile(
-    r"^(?:core\.(?:sshcommand|pager|editor|fsmonitor|hookspath|askpass|gitproxy)|pager\..*|alias\..*"
-    r"|diff\.external|.*\.(?:textconv|command|driver|smudge|clean|process|cmd|program|helper)"
-    r"|include(?:if\..*)?\.path|remote\..*\.(?:uploadpack|receivepack|vcs)"
-    r"|sequence\.editor|credential\.helper|gpg\.program|protocol\.ext\.allow|init\.templatedir)$",
-    re.IGNORECASE,
-)
 _PUSH_VALUED = ("-o", "--push-option", "--receive-pack", "--exec", "--repo")
 _CLONE_VALUED = (
     "-b", "--branch", "-o", "--origin", "--depth", "-c", "--config", "-j", "--filter", "-u",
     "--upload-pack", "--reference", "--template",
 )  # fmt: skip
+_READING = (
+    "get", "list", "unset", "edit", "rename-section", "remove-section", "--get", "--get-all",
+    "--get-regexp", "--get-urlmatch", "--get-color", "--get-colorbool", "--list", "-l", "--unset",
+    "--unset-all", "--rename-section", "--remove-section",
+)  # fmt: skip
+"""Words of `git config` that set nothing."""
 _FETCH_VALUED = ("--depth", "-j", "--upload-pack", "-s", "-X", "-o", "--filter")
-_HARMLESS_VALUES = frozenset({"", "cat", "less", "true", "false", ":", "cache", "store", "never"})
 
 
 def _git(run: Run, report: Report) -> None:
@@ -98,12 +95,8 @@ def _folder(run: Run, position: int) -> Value | None:
 
 def _setting(text: str, report: Report) -> None:
     name, _, value = text.partition("=")
-    if _runs_program(name, value):
+    if git_settings.runs_program(name, value):
         report.doubt(f"git is told to run a program: {name}={value}.")
-
-
-def _runs_program(name: str, value: str) -> bool:
-    return bool(_RUNS.match(name)) and value not in _HARMLESS_VALUES
 
 
 def _loses(run: Run, report: Report, what: str, key: str, folder: Value | None = None) -> None:
@@ -185,13 +178,27 @@ def _worktree(run: Run, report: Report) -> None:
         report.writes(run.operands()[1])
 
 
-def _config(run: Run, report: Report) -> None:
+def _set(name: str, value: str, run: Run, report: Report, folders: Sequence[str]) -> None:
+    """Ask for settings by which git may run a program, and give the folder of the repository.
+
+    git makes a new configuration beside the old one, so it needs the folder.
+    """
+    if git_settings.runs_program(name, value):
+        reason = f"Has git run a program from now on: {run.line}."
+    elif not git_settings.is_everyday(name, value) and not run.has("--global", "--system"):
+        reason = f"Changes a setting by which git may run a program: {run.line}."
+    else:
+        return
+    paths = filter(None, map(remotes.configuration_of, folders))
+    access = Access(writes=tuple(dict.fromkeys(str(path.parent) for path in paths)))
+    report.danger("outside", reason, "terminal:git config", access)
+
+
+def _config(run: Run, report: Report, folders: Sequence[str]) -> None:
     operands = run.operands(("-f", "--file", "--type", "--default"))
     operands = operands[1:] if operands and operands[0].text == "set" else operands
-    if len(operands) > 1 and _runs_program(operands[0].text, operands[1].text):
-        report.danger(
-            "outside", f"Has git run a program from now on: {run.line}.", "terminal:git config"
-        )
+    if len(operands) > 1 and operands[0].text not in _READING and not run.has(*_READING):
+        _set(operands[0].text, operands[1].text, run, report, folders)
     if run.has("--global", "--system") and (len(operands) > 1 or run.has("--unset", "--add")):
         report.danger(
             "outside",
@@ -272,7 +279,7 @@ _VERBS: dict[str, Rule] = {
     "reset": _reset, "clean": _clean, "checkout": _checkout, "switch": _switch, "restore": _restore,
     "push": _push, "branch": _branch, "stash": _stash, "reflog": _history, "gc": _history,
     "prune": _history, "filter-branch": _history, "filter-repo": _history, "update-ref": _history,
-    "replace": _history, "worktree": _worktree, "config": _config, "clone": _clone, "fetch": _fetch,
+    "replace": _history, "worktree": _worktree, "clone": _clone, "fetch": _fetch,
     "pull": _fetch, "ls-remote": _fetch, "bisect": _bisect, "rebase": _rebase,
     "submodule": _submodule, "credential": _credential, "grep": _grep, "send-email": _send_mail,
     "imap-send": _send_mail, "request-pull": _send_mail, "diff": _diff, "log": _diff, "show": _diff,
@@ -280,7 +287,7 @@ _VERBS: dict[str, Rule] = {
 }  # fmt: skip
 
 _REACHING: dict[str, Callable[[Run, Report, Sequence[str]], None]] = {
-    "push": _sends, **dict.fromkeys(("clone", "fetch", "pull", "ls-remote"), _gets),
+    "push": _sends, "config": _config, **dict.fromkeys(("clone", "fetch", "pull", "ls-remote"), _gets),
 }  # fmt: skip
 
 RULES: dict[str, Rule] = {"git": _git}
