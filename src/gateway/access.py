@@ -4,7 +4,6 @@ A person must be named in the settings, let in by a pairing code, or vouched for
 Nothing is cached, so that letting somebody in or out takes effect at once.
 """
 
-import difflib
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from gateway.source import SessionSource, fields_of
 from hermes_agent.permissions import Permissions
 from hermes_core.errors import ConfigError
 from hermes_core.settings import GatewaySettings, RoleSettings, Settings
+from hermes_core.text import similar
 from hermes_state.ledger import people as people_ledger
 from hermes_state.store import Store
 from hermes_state.values import Role, Scope, TaintSource
@@ -178,7 +178,7 @@ def unknown_platforms(settings: GatewaySettings, platforms: Collection[str]) -> 
     unknown: list[str] = []
     for setting, named in (("owners", settings.owners), ("allow", settings.allow)):
         for name in sorted(named.keys() - set(platforms)):
-            near = difflib.get_close_matches(name, platforms, n=1)
+            near = similar(name, platforms)
             if near:
                 raise ConfigError(
                     f"gateway.{setting} names {name!r}, which is not a platform.",

@@ -4,7 +4,6 @@ A command returns what the person is to read. What it does to the surface it doe
 that a terminal, a messenger and a program offer the same commands.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -31,7 +30,7 @@ from hermes_core.errors import (
     describe_error,
 )
 from hermes_core.slash_commands import Surface
-from hermes_core.text import counted, one_line, truncate, usd, without_surrogates
+from hermes_core.text import counted, one_line, similar, truncate, usd, without_surrogates
 from hermes_state.ledger import budgets, lineage, listing, messages, sessions, titles
 from hermes_state.ledger import usage as usage_ledger
 from hermes_state.store import Store
@@ -217,7 +216,7 @@ def names(*others: Iterable[str], table: Sequence[Command] | None = None) -> lis
 
 
 def _suggestion(name: str, candidates: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, candidates, n=1)
+    near = similar(name, candidates)
     meant = f"Did you mean /{near[0]}? " if near else ""
     return f"{meant}Type /help for a list, or start with a space to send it as a message."
 

@@ -8,7 +8,6 @@ import importlib.util
 import logging
 import re
 import sys
-import tomllib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -125,6 +124,8 @@ def read_manifest(path: Path) -> Manifest:
     """Read plugin.toml. Raises PluginError."""
     if path.exists() and not path.is_file():  # a pipe would block
         raise PluginError(f"{path} is not a file.")
+    import tomllib  # noqa: PLC0415 -- most homes have no plugins and do not pay for the parser
+
     try:
         return msgspec.convert(tomllib.loads(path.read_text("utf-8")), Manifest)
     except FileNotFoundError as error:

@@ -21,7 +21,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.paths import Home, folder_lock, write_private
 from hermes_core.secrets import holds_secret, secrets_in
 from hermes_core.settings import Settings
-from hermes_core.text import shell_quoted, without_surrogates
+from hermes_core.text import shell_quoted, similar, without_surrogates
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -372,10 +372,8 @@ def _option(key: str) -> Option:
 
 
 def _suggestion(key: str) -> str:
-    import difflib  # noqa: PLC0415 -- only a mistake needs it
-
     keys = [option.key for option in options()]
-    close = difflib.get_close_matches(key, keys, n=3) or [
+    close = similar(key, keys, 3) or [
         name for name in keys if name.startswith(key.partition(".")[0] + ".")
     ]
     return f"Use one of: {', '.join(close or keys)}."

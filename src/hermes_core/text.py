@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
@@ -48,6 +49,13 @@ def counted(number: int, noun: str) -> str:
 def usd(amount: float) -> str:
     """Format an amount in USD; less than a cent gets more digits."""
     return f"${amount:.2f}" if amount >= 0.01 or not amount else f"${number(amount)}"
+
+
+def similar(name: str, names: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the names that may have been meant by one that does not exist, the most likely first."""
+    import difflib  # noqa: PLC0415 -- slow to load, and only a mistake needs it
+
+    return difflib.get_close_matches(name, list(names), count, cutoff)
 
 
 def without_surrogates(text: str) -> str:

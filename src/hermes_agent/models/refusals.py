@@ -1,6 +1,5 @@
 """Translate a server's refusal: who must act, whether a retry is of use, and when."""
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -187,7 +186,7 @@ def _refused(status: int, refusal: _Refusal, source: ModelSource) -> tuple[str, 
 def _other_models(source: ModelSource) -> str:
     use = "Choose another with `hermes model use NAME`"
     try:
-        close = difflib.get_close_matches(source.model, source.names(), n=3, cutoff=0.5)
+        close = text.similar(source.model, source.names(), 3, cutoff=0.5)
     except ModelError:
         close = []
     return (

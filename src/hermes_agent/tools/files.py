@@ -1,7 +1,6 @@
 """Files as tools see them: where a path leads, what may be opened, and replacing one as a whole."""
 
 import contextlib
-import difflib
 import hashlib
 import os
 import stat
@@ -12,7 +11,7 @@ from hermes_agent.approval.danger import places
 from hermes_agent.sandbox import strict_open
 from hermes_agent.tools.base import Call, ToolContext
 from hermes_core.errors import ToolDeniedError, ToolError
-from hermes_core.text import one_line
+from hermes_core.text import one_line, similar
 
 _MAX_DIFF_LINES = 20_000
 _MAX_DIFF_CHARACTERS = 40_000
@@ -72,7 +71,7 @@ def _near(path: Path) -> str:
             names = sorted(entry.name for entry in os.scandir(folder))
         finally:
             os.close(folder)
-        close = difflib.get_close_matches(path.name, names, 3)
+        close = similar(path.name, names, 3)
         if close:
             return f"Did you mean: {', '.join(close)}?"
     return "Look for it with search_files."
@@ -192,6 +191,8 @@ def diff(name: str, before: str, after: str) -> str:
 
 
 def _unified(name: str, before: str, after: str) -> str:
+    import difflib  # noqa: PLC0415 -- slow to load, and needed for changes alone
+
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     lines = difflib.unified_diff(old, new, name if before else "/dev/null", name)
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)

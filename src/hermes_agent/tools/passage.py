@@ -1,7 +1,8 @@
 """A passage that is not in a text to the letter: where it most likely is, if that is clear."""
 
-import difflib
 from typing import NamedTuple
+
+from hermes_core.text import similar
 
 _ALIKE = 0.9
 _AHEAD = 0.03
@@ -38,7 +39,7 @@ def closest(text: str, old: str) -> str:
     """A hint at the line that is most like the passage's first one."""
     target = _trimmed(old)
     lines = [line.strip() for line in text.splitlines()[:_MAX_LINES]]
-    near = difflib.get_close_matches(target[0].strip(), lines, 1, 0.6) if target else []
+    near = similar(target[0].strip(), lines) if target else []
     return f" Line {lines.index(near[0]) + 1} is most like it: {near[0][:120]}" if near else ""
 
 
@@ -64,6 +65,8 @@ def _same_but_for_blanks(lines: list[str], target: list[str]) -> list[int]:
 
 def _most_alike(lines: list[str], target_lines: list[str], old: str, new: str) -> Found | int:
     """The block that is clearly most like the passage; blocks that overlap count as one."""
+    import difflib  # noqa: PLC0415 -- slow to load, and rarely needed
+
     target = "\n".join(map(_squeezed, target_lines))
     matcher = difflib.SequenceMatcher(None, "", target, autojunk=False)
     have = [_squeezed(line) for line in lines]

@@ -5,13 +5,12 @@ raises a ToolError that tells the model what to send instead. Keywords beyond th
 are not judged, so that a plugin's schema may say more.
 """
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from hermes_core.errors import ToolError
-from hermes_core.text import truncate
+from hermes_core.text import similar, truncate
 
 _WORDS = {
     "string": "a text",
@@ -70,7 +69,7 @@ def _refuse_unknown(
         return
     for name in args:
         if name not in properties:
-            close = difflib.get_close_matches(name, list(properties), 1)
+            close = similar(name, properties)
             meant = f" Did you mean {close[0]!r}?" if close else ""
             names = ", ".join(properties) or "none"
             raise ToolError(f"There is no argument {name!r}.{meant}", fix=f"Arguments: {names}.")

@@ -1,10 +1,11 @@
 """Command groups; one imports its commands lazily."""
 
-import difflib
 import importlib
 from typing import NamedTuple
 
 import click
+
+from hermes_core.text import similar
 
 
 class Entry(NamedTuple):
@@ -33,7 +34,7 @@ class CommandGroup(click.Group):
 
     def advice(self, ctx: click.Context, name: str) -> str:
         """Return what to do instead of an unknown command, or an empty string."""
-        near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=0.75)
+        near = similar(name, self.list_commands(ctx), cutoff=0.75)
         return f" Did you mean: {ctx.command_path} {near[0]}?" if near else ""
 
 
