@@ -99,7 +99,8 @@ class ToolProgress(WireStruct, frozen=True):
 
 
 class ToolComplete(WireStruct, frozen=True):
-    """A tool has ended and its result is on disk. `exit_code` is that of a command, if it is not 0."""
+    """A tool has ended and its result is on disk. `exit_code` is that of a command, if it is not 0;
+    `refusal` is `denied` or `blocked` if the call was not allowed to run."""
 
     tool_id: str = ""
     name: str = ""
@@ -111,6 +112,7 @@ class ToolComplete(WireStruct, frozen=True):
     is_error: bool = False
     exit_code: int | None = None
     inline_diff: str | None = None
+    refusal: str | None = None
 
 
 class Approval(WireStruct, frozen=True):

@@ -84,6 +84,9 @@ class Message(WireStruct, frozen=True):
     is_error: bool | None = None
     exit_code: int | None = None
     inline_diff: str | None = None
+    refusal: str | None = None
+    """`denied` or `blocked`: the call was not allowed to run."""
+    duration_s: float | None = None
     status: str | None = None
     """The end of the turn whose last message this is, if it was not answered."""
     error: str | None = None

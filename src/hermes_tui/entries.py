@@ -1,14 +1,20 @@
 """The entries of a transcript as plain values; widgets are made of them when they are seen."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from hermes_core import markdown
+from hermes_core.text import one_line
 from hermes_protocol import results
 from hermes_tui import wire
 
 _KEPT_OUTPUT = 200_000
+_REMARK = re.compile(r"\[.*\]")
+"""What Hermes adds to the output of a command, such as its exit code."""
+_DENIED = "The user did not allow this call."
+_ITEM = re.compile(r"^- \[([ x~])\] (.*)$", re.MULTILINE)
 STOPPED = "Stopped."
 _PART = 1500
 """Characters of a reply from which on it is parted."""
@@ -58,7 +64,7 @@ class Thought:
     seconds: float | None = None
 
 
-CallState = Literal["running", "done", "failed"]
+CallState = Literal["running", "done", "failed", "denied"]
 
 
 @dataclass(eq=False)
@@ -76,16 +82,39 @@ class Call:
     seconds: float | None = None
     state: CallState = "running"
 
-    def end(self, *, is_error: bool, exit_code: int | None) -> None:
+    def end(self, *, is_error: bool, exit_code: int | None, refusal: str | None = None) -> None:
         """Mark the call as ended; a command with an exit code other than 0 has failed."""
-        self.state = "failed" if is_error or exit_code else "done"
-        self.summary = self.summary or (f"exit code {exit_code}" if exit_code else "")
+        self.state = "denied" if refusal else "failed" if is_error or exit_code else "done"
+        self.summary = refusal or (f"exit code {exit_code}" if exit_code else "")
+
+    def stop(self) -> None:
+        """Mark a call that runs as stopped with its turn."""
+        self.state, self.summary = "failed", "stopped"
+
+    @property
+    def reason(self) -> str:
+        """Return in one line why it failed: how an error begins, or how a command's output ends."""
+        if self.state not in ("failed", "denied"):
+            return ""
+        lines = [line for line in self.result.splitlines() if line.strip()]
+        lines = [line for line in lines if not _REMARK.fullmatch(line.strip())]
+        if not lines or lines[0] == _DENIED:
+            return ""
+        return one_line(lines[-1 if self.summary.startswith("exit") else 0])
+
+    @property
+    def checklist(self) -> list[tuple[str, str]]:
+        """The items of the list that `todo` keeps, each with its mark: done, being done, or open."""
+        if self.name != "todo":
+            return []
+        return [(found[1], found[2]) for found in _ITEM.finditer(self.result)]
 
     def add_output(self, text: str) -> None:
         self.output = (self.output + text)[-_KEPT_OUTPUT:]
 
 
-Tone = Literal["info", "warning", "error"]
+Tone = Literal["info", "warning", "error", "command"]
+"""How something is said; a command is what the person typed."""
 
 
 @dataclass(eq=False)
@@ -187,7 +216,7 @@ def lines_of(entry: Entry, columns: int) -> int:
         lines = entry.text.split("\n")
         return 2 + sum(1 + len(line) // max(columns, 20) for line in lines)
     if isinstance(entry, Call):
-        return 1 + min(entry.diff.count("\n"), 20)
+        return 1 + min(entry.diff.count("\n"), 20) + bool(entry.reason) + len(entry.checklist)
     return 8 if isinstance(entry, Welcome) else 2
 
 
@@ -198,6 +227,7 @@ def _call_of(message: results.Message) -> Call:
         message.context or "",
         result=message.result_text or message.text or "",
         diff=message.inline_diff or "",
+        seconds=message.duration_s,
     )
-    call.end(is_error=bool(message.is_error), exit_code=message.exit_code)
+    call.end(is_error=bool(message.is_error), exit_code=message.exit_code, refusal=message.refusal)
     return call

@@ -59,7 +59,7 @@ KEYS: tuple[Key, ...] = (
 
 FIXED: tuple[tuple[str, str, str], ...] = (
     ("Writing", "enter", "Send"),
-    ("Writing", "shift+enter, ctrl+j", "New line (or \\ and Enter)"),
+    ("Writing", "shift+enter, alt+enter, ctrl+j", "New line (or \\ and Enter)"),
     ("Writing", "up, down", "Input history"),
     ("Writing", "tab", "Complete / and @"),
     ("Writing", "escape", "Close the list; back to the text field"),

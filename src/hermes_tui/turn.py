@@ -157,10 +157,10 @@ class TurnBuilder:
             await self._start_call(started)
             call = self._calls[event.tool_id]
         call.arguments = call.arguments or _format_arguments(event.args)
-        call.seconds = event.duration_s
+        call.seconds = None if event.refusal else event.duration_s
         call.diff = event.inline_diff or ""
         call.result = event.result_text or event.result
-        call.end(is_error=event.is_error, exit_code=event.exit_code)
+        call.end(is_error=event.is_error, exit_code=event.exit_code, refusal=event.refusal)
         await self._transcript.changed(call)
 
     async def _status(self, event: m.StatusChanged) -> None:
@@ -197,7 +197,7 @@ class TurnBuilder:
             await self._settle(event.text)
         for call in self._calls.values():
             if call.state == "running":
-                call.state = "failed"
+                call.stop()
                 await self._transcript.changed(call)
         if event.status == "interrupted" and not self._is_told_stopped:
             await self._transcript.add(Note(STOPPED))

@@ -58,6 +58,8 @@ def _item(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Message | 
             is_error=bool(message.get("is_error")),
             exit_code=message.get("exit_code") or None,
             inline_diff=str(message.get("inline_diff") or "") or None,
+            refusal=message.get("refusal") or None,
+            duration_s=message.get("seconds"),
             images=images,
             **fields,
         )

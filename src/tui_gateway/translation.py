@@ -138,6 +138,7 @@ class Translator:
             event.is_error,
             event.exit_code or None,
             event.diff or None,
+            event.refusal or None,
         )
 
     # -- everything else ---------------------------------------------------------------------------

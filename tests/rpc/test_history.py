@@ -33,6 +33,7 @@ def test_failed_calls_and_diffs_are_shown_again_and_the_model_is_not_told(
         assert [message["is_error"] for message in tools] == [False, True]
         assert tools[0]["inline_diff"] == live[0]["inline_diff"]
         assert "inline_diff" not in tools[1]
+        assert [m["duration_s"] for m in tools] == [event["duration_s"] for event in live]
     for request in model.model_requests:
         results = [message for message in request.json["messages"] if message["role"] == "tool"]
         assert all(set(message) == {"role", "tool_call_id", "content"} for message in results)
@@ -72,6 +73,7 @@ def test_a_denied_call_and_one_that_never_ran_are_told_with_what_they_were_about
     client.event("message.complete")
     [live] = client.events("tool.complete")
     assert (live["context"], live["is_error"]) == ("rm -rf ../precious", True)
+    assert live["refusal"] == "denied"
     model.add(
         together(call("terminal", command="rm -rf ../x"), call("write_file", path="b", content=""))
     )
@@ -86,6 +88,7 @@ def test_a_denied_call_and_one_that_never_ran_are_told_with_what_they_were_about
             ("rm -rf ../x", True),
             ("b", True),
         ]
+        assert [message.get("refusal") for message in tools] == ["denied", None, None]
         assert messages[-1]["status"] == "interrupted"
 
 

@@ -90,6 +90,65 @@ def tool(_text: str) -> Iterator[Json]:
     yield from streamed("The greeting is friendlier now.")
 
 
+RICH = """\
+# What changed in app.py
+
+- [x] read `greet.py`
+- [ ] change main.rs
+
+```diff
+@@ -1 +1 @@
+-print("hello")
++print("Hello!")
+```
+
+| file | lines | state |
+| :--- | ---: | :---: |
+| greet.py | 12 | done |
+| tests/test_greet.py | 1,204 | open |
+
+```sh
+find . -name '*.py' -newer setup.cfg -print0 | xargs -0 grep --line-number --with-filename 'def greet'
+```
+"""
+
+
+def rich(_text: str) -> Iterator[Json]:
+    yield from streamed(RICH)
+
+
+def calls(_text: str) -> Iterator[Json]:
+    todo = "- [x] look around\n- [~] fix [the] greeting\n- [ ] run the tests"
+    for number, (name, context, result, more) in enumerate(
+        (
+            ("todo", "- [x] look around", todo, {}),
+            (
+                "terminal",
+                "make test",
+                "collected 2 items\nE   assert 1 == 2\n[exit code 1]",
+                {"exit_code": 1},
+            ),
+            (
+                "patch",
+                "greet.py",
+                "The old text is not in [greet.py].\nRead it.",
+                {"is_error": True},
+            ),
+            (
+                "terminal",
+                "rm -rf build",
+                "The user did not allow this call.",
+                {"is_error": True, "refusal": "denied"},
+            ),
+        )
+    ):
+        call: Json = {"tool_id": f"c{number}", "name": name, "context": context}
+        yield event("tool.start", **call)
+        yield event("tool.complete", **call, result=result, duration_s=0.25, **more)
+        yield {"store": {"role": "tool", **call, "result_text": result, "duration_s": 0.25, **more}}
+    yield from streamed("Not everything worked.")
+
+
 def running(_text: str) -> Iterator[Json]:
     yield event("tool.start", tool_id="r1", name="terminal", context="make test")
     for number in range(1, 10):
@@ -213,6 +272,8 @@ def crash(_text: str) -> Iterator[Json]:
 SCRIPTS = {
     "markdown": markdown,
     "tool": tool,
+    "rich": rich,
+    "calls": calls,
     "running": running,
     "danger": danger,
     "change": change,

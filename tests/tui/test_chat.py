@@ -148,7 +148,7 @@ async def test_tool_calls_show_their_outcome_and_diffs(ui: Interface) -> None:
     calls = {entry.name: entry for entry in ui.entries if isinstance(entry, Call)}
     assert [call.state for call in calls.values()] == ["done", "done", "failed"]
     picture = ui.picture()
-    assert "+    text = f" in picture and "+2 -1" in picture
+    assert "2 +     text = f" in picture and "+2 -1" in picture
     assert "2 passed" not in picture
     ui.app.screen.query(ToolCall).first().is_open = True
     await ui.until(lambda: "2 passed" in ui.picture())

@@ -137,7 +137,8 @@ async def test_a_lasting_yes_tells_what_it_is_for(ui: Interface) -> None:
 REASONS = [
     f"Changes ~/project/a/rather/long/path/number/{n}/of/several/settings.toml" for n in range(6)
 ]
-DIFF = "\n".join(["--- a", "+++ a", *(f"+line {number} of the change" for number in range(90))])
+CHANGES = [f"line {number} of the change" for number in range(90)]
+DIFF = "\n".join(["--- /dev/null", "+++ a", "@@ -0,0 +1,90 @@", *(f"+{line}" for line in CHANGES)])
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)])
@@ -158,7 +159,7 @@ async def test_the_reasons_and_the_whole_diff_can_be_read(
             await ui.rest()
             assert ui.picture() != pages[-1], "a page down moves on"
             pages.append(ui.picture())
-        for text in (*REASONS, *DIFF.splitlines(), *CHOICES, "exactly this change"):
+        for text in (*REASONS, "a (new file)", *CHANGES, *CHOICES, "exactly this change"):
             assert any(text in page for page in pages), text
 
 

@@ -104,8 +104,14 @@ async def test_the_preview_of_a_search_shows_the_place_that_was_found(
 async def test_what_went_wrong_is_seen_again_when_a_conversation_is_opened_again(
     folder: Path, home: Home
 ) -> None:
-    patch = {"role": "tool", "name": "patch", "context": "greet.py", "inline_diff": DIFF}
-    denied = {"role": "tool", "name": "terminal", "context": "rm -rf build", "is_error": True}
+    patch: dict[str, Any] = {
+        "role": "tool",
+        "name": "patch",
+        "context": "greet.py",
+        "inline_diff": DIFF,
+    }
+    patch["duration_s"] = 0.31
+    denied = {"role": "tool", "name": "terminal", "context": "rm -rf build", "refusal": "denied"}
     error = {"status": "error", "error": "The model refused the key."}
     messages = [
         {"role": "user", "text": "tidy up"},
@@ -121,8 +127,8 @@ async def test_what_went_wrong_is_seen_again_when_a_conversation_is_opened_again
     async with running(folder, home, size=(80, 50), opening=Opening(resume="Odd")) as ui:
         assert ui.notes == ["Stopped.", "Stopped.", "The model refused the key.", "Stopped here."]
         picture = ui.picture()
-        assert "✗ terminal  rm -rf build" in picture
-        assert "✓ patch  greet.py" in picture and "+    text = f" in picture
+        assert "⊘ terminal  rm -rf build  denied" in picture
+        assert "✓ patch  greet.py  +2 -1  0.3s" in picture and "2 +     text = f" in picture
         assert picture.index("a time") < picture.index("Stopped here.")
 
 

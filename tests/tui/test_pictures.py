@@ -53,6 +53,17 @@ async def test_tools(run: Run, picture: SnapshotAssertion, size: tuple[int, int]
         assert ui.svg() == picture
 
 
+@pytest.mark.parametrize("size", [SMALL, (200, 60)], ids=["small", "large"])
+@pytest.mark.parametrize("prompt", ["rich", "calls"])
+async def test_a_transcript(
+    run: Run, picture: SnapshotAssertion, prompt: str, size: tuple[int, int]
+) -> None:
+    async with run(size) as ui:
+        await ui.say(prompt)
+        await ui.hold_still()
+        assert ui.svg() == picture
+
+
 async def test_details(run: Run, picture: SnapshotAssertion) -> None:
     async with run(LARGE) as ui:
         await ui.say("tool")

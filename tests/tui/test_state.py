@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textual.content import Content
 
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
@@ -29,7 +28,6 @@ from hermes_tui.entries import (
 from hermes_tui.history import InputHistory
 from hermes_tui.preferences import Preferences
 from hermes_tui.relative_time import ago
-from hermes_tui.widgets import diff
 from hermes_tui.widgets.status import line
 
 # -- wire --------------------------------------------------------------------------------------------
@@ -353,14 +351,6 @@ def test_our_commands_are_told_from_the_servers(text: str, name: str | None) -> 
     parsed = commands.parse(text)
     assert parsed is not None
     assert commands.local(parsed) == name
-
-
-def test_a_diff_is_counted_and_cut() -> None:
-    text = "--- a\n+++ b\n@@ -1 +1 @@\n" + "+new\n" * 20 + "-old\n"
-    assert diff.counted(text) == (20, 1)
-    rendered = diff.rendered(text, 5)
-    assert isinstance(rendered, Content)
-    assert rendered.plain.endswith("… 17 more lines")
 
 
 @pytest.mark.parametrize(

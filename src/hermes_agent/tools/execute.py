@@ -270,14 +270,14 @@ class Executor(msgspec.Struct):
     def _settle(self, turn: Turn, call: ApprovedCall, ran: CallResult) -> None:
         """Store how a call came out, and tell whoever listens."""
         result = self._capped(ran.result)
-        message = _message(call.effect, result)
+        status = ran.refusal or ("failed" if result.is_error else "done")
+        message = _message(call.effect, result, status, ran.seconds)
         end = effects.done if ran.is_known else effects.unknown
         self.bench.store.write(end, call.effect["id"], message, turn.lease)
         for inner in ran.inner:
             status, text, seconds = inner.outcome or ("failed", result.text, ran.seconds)
             facts = (inner.tool_name, inner.args, status, text, seconds)
             self._tell_plugins(turn, call.effect["tool_call_id"], *facts)
-        status = ran.refusal or ("failed" if result.is_error else "done")
         self._tell(turn, call.effect, call.args, status, result, ran.seconds)
 
     def _refuse(self, turn: Turn, call: RejectedCall) -> None:
@@ -286,7 +286,7 @@ class Executor(msgspec.Struct):
             call.effect["state"] == EffectState.STARTED
         )  # before a crash; now it may not go on
         end = effects.unknown if is_begun else effects.cancel
-        message = _message(call.effect, result)
+        message = _message(call.effect, result, call.status, 0.0)
         self.bench.store.write(end, call.effect["id"], message, turn.lease)
         self._tell(turn, call.effect, call.args, call.status, result, 0.0)
 
@@ -317,6 +317,7 @@ class Executor(msgspec.Struct):
                 result.diff,
                 {key: _displayed(value) for key, value in args.items()},
                 result.exit_code,
+                _refusal(status),
             )
         )
         self._tell_plugins(turn, call_id, name, args, status, result.text, seconds)
@@ -448,7 +449,7 @@ def as_result(value: Result | str) -> Result:
     return value if isinstance(value, Result) else Result(value)
 
 
-def _message(effect: Row, result: Result) -> dict[str, Any]:
+def _message(effect: Row, result: Result, status: Status, seconds: float) -> dict[str, Any]:
     """The result as the model is told, and beside it what only people are shown."""
     content: Any = result.text
     if result.images:
@@ -462,7 +463,14 @@ def _message(effect: Row, result: Result) -> dict[str, Any]:
         "is_error": result.is_error or None,
         "inline_diff": result.diff or None,
         "exit_code": result.exit_code or None,
+        "refusal": _refusal(status) or None,
+        "seconds": None if _refusal(status) else round(seconds, 3),
     }
+
+
+def _refusal(status: Status) -> str:
+    """Return who refused a call: the person or the policy (denied), a plugin (blocked), or nobody."""
+    return status if status in ("denied", "blocked") else ""
 
 
 def _clipped(diff: str, limit: int) -> str:

@@ -87,6 +87,8 @@ class ToolEnded(Event, frozen=True):
     """Also of a call that was refused, which no `ToolStarted` tells about."""
     exit_code: int = 0
     """Of a command, when it was not 0."""
+    refusal: str = ""
+    """`denied` or `blocked`, if the call was not allowed to run."""
 
 
 class QuestionAsked(Event, frozen=True):

@@ -170,7 +170,7 @@ class Card(Vertical):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="card-text", can_focus=False):
-            yield Plain(self._text)
+            yield from self.parts()
             if self._note:
                 yield Plain(f"\n{self._note}", classes="card-note-below")
         with Vertical(classes="card-answers"):
@@ -179,6 +179,10 @@ class Card(Vertical):
             with VerticalScroll(classes="choices", can_focus=False):
                 for number, choice in enumerate(self._choices):
                     yield ChoiceLine(number, choice)
+
+    def parts(self) -> ComposeResult:
+        """Compose what is asked about."""
+        yield Plain(self._text)
 
     def on_mount(self) -> None:
         self._mark(self._marked)

@@ -368,7 +368,7 @@ class Composer(TextArea):
 
     def _remember(self, text: str | None) -> None:
         if text is not None:
-            self.recall(text)
+            self.recall(wire.clean(text))
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -380,7 +380,8 @@ class Composer(TextArea):
     def paste(self, text: str) -> None:
         """Take what was pasted; terminals end its lines in several ways."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if text.count("\n") >= _LONG_LINES or len(text) > _LONG_CHARACTERS:
+        is_long = text.count("\n") >= _LONG_LINES or len(text) > _LONG_CHARACTERS
+        if is_long or text != wire.clean(text):
             self._paste(self._placeholder_of(text))
             return
         self._paste(text)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
@@ -86,9 +87,8 @@ class ComposerArea(Vertical):
 
     def _tell_images(self) -> None:
         names = ", ".join(image.rsplit("/", 1)[-1] for image in self.images)
-        self.composer.border_title = (
-            f"🖼  {truncate(names, 40)} · Backspace removes it" if names else ""
-        )
+        title = f"🖼  {truncate(names, 40)} · Backspace removes it" if names else ""
+        self.composer.border_title = Content(title)  # type: ignore[assignment]
         self.composer.may_be_empty = bool(names)
 
     # -- sending -----------------------------------------------------------------------------
@@ -134,18 +134,23 @@ class ComposerArea(Vertical):
     @work(group="commands")
     async def _command(self, tab: Tab, parsed: commands.Parsed) -> None:
         """Run a command on the server, and do what comes of it."""
+        echo = Note(f"/{parsed.name} {parsed.argument}".rstrip(), "command")
+        await tab.transcript.add(echo)
         tab.commands += 1
         try:
             outcome = await tab.session.command(parsed.name, parsed.argument)
+            is_anew = outcome.session is not None
             if parsed.name in commands.REWRITING and not tab.conversation.is_running:
                 await tab.session.again(self.size.width)
+                is_anew = True
         except HermesError as error:
             await tab.add_error(error)
             return
         finally:
             tab.commands -= 1
+        if is_anew:  # the conversation is about to be shown without it
+            self._turn_view.post_message(TurnView.NoteRequested(tab, echo))
         if outcome.output:
-            # After the conversation, which may be shown anew.
             text = commands.format_output(parsed.name, outcome.output)
             self._turn_view.post_message(TurnView.NoteRequested(tab, Note(text)))
         if outcome.message:

@@ -6,6 +6,7 @@ from textual import events
 from textual.content import Content
 from textual.style import Style
 
+from hermes_tui import wire
 from hermes_tui.entries import Divider, Note, UserMessage
 from hermes_tui.widgets.fold import Fold
 from hermes_tui.widgets.plain import Plain
@@ -43,7 +44,7 @@ class UserMessageView(Plain):
         self.show(Content("\n").join(self._parts()))
 
     def _parts(self) -> list[Content]:
-        lines = self.entry.text.strip("\n").split("\n")
+        lines = wire.clean(self.entry.text).strip("\n").split("\n")
         is_cut = len(lines) > _LINES + 1 and not self._is_whole
         parts = [Content("\n".join(lines[:_LINES] if is_cut else lines))]
         if is_cut:
@@ -76,6 +77,10 @@ class NoteView(Plain):
             color: $text-warning;
             border-left: outer $warning;
         }
+        &.command {
+            color: $foreground;
+            margin: 1 0 0 0;
+        }
         &.error {
             color: $foreground;
             border: round $error;
@@ -94,6 +99,9 @@ class NoteView(Plain):
     def follow(self) -> None:
         """Show the note as it is now."""
         entry = self.entry
+        if entry.tone == "command":
+            self.show(Content.assemble(("› ", "bold $text-accent"), (entry.text, "bold")))
+            return
         fix = [Content.styled(entry.fix, "bold")] if entry.fix else []
         self.show(Content("\n").join([Content(entry.text.strip()), *fix]))
 

@@ -18,10 +18,14 @@ from textual.widgets.markdown import MarkdownFence
 from hermes_core import gc_tuning
 from hermes_tui.entries import Reply
 from hermes_tui.host import app_of
+from hermes_tui.widgets import diff
 from hermes_tui.widgets.plain import TAB
+from hermes_tui.widgets.table import TableBlock
 
 _DRAW_EVERY_S = 0.035
 """Every drawing moves all that is on the screen, so a fast stream is drawn in steps."""
+_TASKS = {"[ ] ": "○ ", "[x] ": "✓ "}
+_DIFFS = ("diff", "patch", "udiff")
 _REST = 0.75
 """On a slow machine it rests after a drawing for so many times as long as the drawing took."""
 
@@ -29,7 +33,12 @@ _REST = 0.75
 def _parser() -> MarkdownIt:
     # What looks like HTML is something the model wrote, and would vanish if it were taken as such.
     parser = MarkdownIt("gfm-like", {"html": False})
+    if parser.linkify is not None:  # app.py and main.rs are files, not hosts
+        parser.linkify.set(  # pyright: ignore[reportUnknownMemberType] -- without types
+            {"fuzzy_link": False, "fuzzy_email": False, "fuzzy_ip": False}
+        )
     parser.core.ruler.push("tabs", _space)
+    parser.core.ruler.push("tasks", _mark_tasks)
     return parser
 
 
@@ -38,6 +47,16 @@ def _space(state: StateCore) -> None:
     for token in state.tokens:
         for part in token.children or ():
             part.content = part.content.expandtabs(TAB)
+
+
+def _mark_tasks(state: StateCore) -> None:
+    """Give the items of a task list marks instead of bullets."""
+    for item, _, inline in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        first = inline.children[0] if inline.children else None
+        if item.type != "list_item_open" or item.info or first is None:
+            continue
+        if (mark := _TASKS.get(first.content[:4].lower())) is not None:
+            item.info, first.content = mark, first.content[4:]
 
 
 def code_of(text: str) -> list[str]:
@@ -57,7 +76,9 @@ class CodeBlock(MarkdownFence, can_focus=True):
         background: $surface;
         margin: 0 0 1 0;
         padding: 0;
+        overflow: hidden;
         & > Label {
+            width: 1fr;
             padding: 0 1;
         }
         &:focus {
@@ -68,8 +89,6 @@ class CodeBlock(MarkdownFence, can_focus=True):
 
     BINDINGS = [  # noqa: RUF012 -- Textual's
         Binding("enter", "copy", "Copy the code", show=False),
-        Binding("left", "scroll_left", "The beginning of long lines", show=False),
-        Binding("right", "scroll_right", "The rest of long lines", show=False),
     ]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 -- the base's
@@ -78,7 +97,8 @@ class CodeBlock(MarkdownFence, can_focus=True):
 
     def _label(self) -> None:
         words = self.lexer.split()
-        self.border_title = words[0] if words else "text"
+        # What a model wrote is no markup.
+        self.border_title = Content(words[0] if words else "text")  # type: ignore[assignment]
         self.border_subtitle = "[@click='copy']copy[/]"
 
     def action_copy(self) -> None:
@@ -89,7 +109,10 @@ class CodeBlock(MarkdownFence, can_focus=True):
 
     @classmethod
     def highlight(cls, code: str, *args: Any, **kwargs: Any) -> Content:  # noqa: ANN401 -- the base's
-        """Colour what is seen, in which tabs are blanks; what is copied has them."""
+        """Color what is seen, in which tabs are blanks; what is copied has them."""
+        language = str(args[0] if args else kwargs.get("language", ""))
+        if language.partition(" ")[0].lower() in _DIFFS:
+            return diff.colored(code.expandtabs(TAB))
         return super().highlight(code.expandtabs(TAB), *args, **kwargs)
 
     async def _update_from_block(self, block: Any) -> None:  # noqa: ANN401 -- the base's
@@ -108,10 +131,31 @@ class ReplyView(Markdown):
         &.continued {
             margin: 0;
         }
+        MarkdownH1, MarkdownH2, MarkdownH3, MarkdownH4, MarkdownH5, MarkdownH6 {
+            content-align: left top;
+            margin: 1 0;
+            text-style: bold;
+            color: $text-primary;
+            background: transparent;
+        }
+        MarkdownH1 {
+            text-style: bold underline;
+        }
+        MarkdownHorizontalRule {
+            border-bottom: solid $panel-lighten-2;
+            height: 1;
+            padding: 0;
+            margin: 0 0 1 0;
+        }
     }
     """
 
-    BLOCKS = {**Markdown.BLOCKS, "fence": CodeBlock, "code_block": CodeBlock}  # noqa: RUF012 -- Textual's
+    BLOCKS = {  # noqa: RUF012 -- Textual's
+        **Markdown.BLOCKS,
+        "fence": CodeBlock,
+        "code_block": CodeBlock,
+        "table_open": TableBlock,
+    }
 
     cost_s: ClassVar[float] = 0.0
     """What the last drawing of any reply took."""
@@ -165,4 +209,4 @@ class ReplyView(Markdown):
         # A browser started here would run on the far side of an ssh connection.
         event.stop()
         app_of(self).copy_to_clipboard(event.href)
-        self.notify(event.href, title="Copied the address", timeout=4)
+        self.notify(event.href, title="Copied the address", timeout=4, markup=False)

@@ -24,7 +24,14 @@ _MARKS = {
     "running": ("● ", "$text-warning"),
     "done": ("✓ ", "$text-success"),
     "failed": ("✗ ", "$text-error"),
+    "denied": ("⊘ ", "$text-warning"),
 }
+_ITEMS = {
+    "x": ("✓ ", "$text-success", "dim"),
+    "~": ("◐ ", "$text-warning", "bold"),
+    " ": ("○ ", "dim", ""),
+}
+"""The mark of an item of a checklist with its style, and the style of its text."""
 
 
 class ToolCall(Fold):
@@ -32,11 +39,24 @@ class ToolCall(Fold):
 
     DEFAULT_CSS = """
     ToolCall {
-        .diff {
+        .diff, .checklist {
             height: auto;
             margin: 0 0 1 3;
             padding: 0 1;
             border-left: outer $panel;
+        }
+        .reason {
+            height: 1;
+            margin: 0 0 0 3;
+            padding: 0 1;
+            color: $text-error;
+            border-left: outer $error 60%;
+            text-wrap: nowrap;
+            text-overflow: ellipsis;
+        }
+        &.denied .reason {
+            color: $text-warning;
+            border-left: outer $warning 60%;
         }
     }
     """
@@ -50,12 +70,13 @@ class ToolCall(Fold):
         mark, style = _MARKS[entry.state]
         outcome = self._outcome()
         room = self._columns() - _AROUND - width(entry.name) - width(outcome)
-        what = fit(one_line(entry.context), max(room, _MIN_WIDTH)).rstrip()
+        what = _progress(entry) if entry.checklist else one_line(entry.context)
+        what = fit(what, max(room, _MIN_WIDTH)).rstrip()
         return Content.assemble(
             (mark, style),
             (entry.name, "bold"),
             (f"  {what}" if what else "", "$text-muted"),
-            (outcome, "dim"),
+            (outcome, style if entry.state == "denied" else "dim"),
         )
 
     def _columns(self) -> int:
@@ -77,16 +98,18 @@ class ToolCall(Fold):
 
     def always(self) -> ComposeResult:
         yield Plain(classes="glimpse")
-        yield Plain(classes="diff")
+        yield Plain(classes="reason")
+        yield Plain(classes="checklist")
+        yield diff.DiffView(limit=_DIFF_LINES)
 
     def body(self) -> Widget:
         entry = self.entry
         details = entry.context if entry.diff else entry.arguments or entry.context
         parts = (details, entry.result or entry.output)
         text = "\n\n".join(part.strip("\n")[:_BODY] for part in parts if part.strip())
-        whole = [Plain(text)] if text else []
+        whole: list[Widget] = [Plain(text)] if text else []
         if entry.diff:
-            whole.append(Plain(diff.rendered(entry.diff)))
+            whole.append(diff.DiffView(entry.diff))
         return VerticalScroll(*(whole or [Plain("(nothing)", classes="empty")]))
 
     def on_mount(self) -> None:
@@ -102,10 +125,15 @@ class ToolCall(Fold):
     def _show(self) -> None:
         entry = self.entry
         self.set_class(entry.state == "failed", "failed")
+        self.set_class(entry.state == "denied", "denied")
         is_live = entry.state == "running" and bool(entry.output.strip())
         self._put(".glimpse", _tail(entry.output) if is_live else "")
-        is_changed = bool(entry.diff) and not self.is_open
-        self._put(".diff", diff.rendered(entry.diff, _DIFF_LINES) if is_changed else "")
+        self._put(".reason", "" if self.is_open else entry.reason)
+        self._put(".checklist", "" if self.is_open else _checklist(entry))
+        view = self.query_one(".diff", diff.DiffView)
+        view.display = bool(entry.diff) and not self.is_open
+        if view.display:
+            view.show(entry.diff)
 
     def _put(self, where: str, what: Content | str) -> None:
         plain = self.query_one(where, Plain)
@@ -116,6 +144,19 @@ class ToolCall(Fold):
     async def watch_is_open(self) -> None:
         await super().watch_is_open()
         self._show()
+
+
+def _progress(entry: Call) -> str:
+    marks = [mark for mark, _ in entry.checklist]
+    return f"{marks.count('x')} of {len(marks)} done"
+
+
+def _checklist(entry: Call) -> Content:
+    lines: list[Content] = []
+    for mark, text in entry.checklist:
+        sign, sign_style, style = _ITEMS[mark]
+        lines.append(Content.assemble((sign, sign_style), (text, style)))
+    return Content("\n").join(lines)
 
 
 def _tail(output: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from textual import work
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -55,6 +56,9 @@ class TranscriptView(VerticalScroll):
     it in one step, its ends, its views and their places, and waits for the screen only afterwards.
     """
 
+    has_news = reactive(False)
+    """Whether something came below what a person reads who has scrolled back."""
+
     def __init__(self, source: Transcript) -> None:
         super().__init__(id="transcript")
         self._source, source.view = source, self
@@ -92,10 +96,12 @@ class TranscriptView(VerticalScroll):
             await removal
             await arrival
         self.anchor()
+        self.has_news = False
         self.call_after_refresh(self._load_nearby)
 
     async def entry_added(self) -> None:
         """Show the entry at the end, if the end is in sight."""
+        self._note_news()
         if self._last == len(self.entries) - 1:
             self._last += 1
             await self.mount_all(self._make_all(self._last - 1, self._last))
@@ -119,6 +125,7 @@ class TranscriptView(VerticalScroll):
 
     def text_added(self, entry: Entry) -> None:
         """Show soon what was added to a reply."""
+        self._note_news()
         if (view := self._views.get(id(entry))) is not None:
             cast("Any", view).follow_soon()  # a reply's view, whose module is loaded late
 
@@ -135,6 +142,13 @@ class TranscriptView(VerticalScroll):
     def is_following(self) -> bool:
         """Return whether the newest entry is in sight and new ones scroll it up."""
         return self.scroll_offset.y >= self.max_scroll_y - 1
+
+    @property
+    def _is_held_at_end(self) -> bool:
+        return self.is_anchored and not self._anchor_released
+
+    def _note_news(self) -> None:
+        self.has_news |= not (self._is_held_at_end or self.is_following)
 
     async def to_end(self) -> None:
         """Go to the newest and stay there."""
@@ -216,6 +230,8 @@ class TranscriptView(VerticalScroll):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
+        if self.is_following:
+            self.has_news = False
         if self.is_mounted and self.entries:
             self.call_later(self._load_nearby)
 
@@ -237,7 +253,7 @@ class TranscriptView(VerticalScroll):
         if start == self._first:
             self._tell_earlier()
             return
-        is_held_at_end = seen is None or (self.is_anchored and not self._anchor_released)
+        is_held_at_end = seen is None or self._is_held_at_end
         distance = 0 if seen is None else self.scroll_offset.y - seen.virtual_region.y
         page = self._make_all(start, self._first)
         self._first = start

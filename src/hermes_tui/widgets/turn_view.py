@@ -12,9 +12,11 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
+from textual.widgets import Static
 
 from hermes_core import gc_tuning
 from hermes_core.errors import HermesError
+from hermes_tui import keymap
 from hermes_tui import messages as m
 from hermes_tui.catalog import Catalog
 from hermes_tui.entries import Entry, Note, last_reply
@@ -27,6 +29,22 @@ from hermes_tui.widgets.transcript import TranscriptView
 
 _SETTLE_AFTER_S = 0.1
 """So that a conversation is on the screen first."""
+
+
+class NewsBelow(Static):
+    """Says that there is new text below what is shown; a click leads there."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self) -> None:
+        text = f"▼ new text below · {keymap.keys_of('last')}"
+        super().__init__(text, markup=False, id="news-below")
+
+    def on_mount(self) -> None:
+        self.display = False
+
+    async def on_click(self) -> None:
+        await self.run_action("screen.last")
 
 
 class TurnView(Vertical):
@@ -53,11 +71,19 @@ class TurnView(Vertical):
     def __init__(self, tabs: Tabs, state_changed: Callable[[], None]) -> None:
         super().__init__(id="turn-view")
         self.transcript = TranscriptView(tabs.current.transcript)
+        self._below = NewsBelow()
         self._tabs = tabs
         self._state_changed = state_changed
 
     def compose(self) -> ComposeResult:
         yield self.transcript
+        yield self._below
+
+    def on_mount(self) -> None:
+        self.watch(self.transcript, "has_news", self._tell_news)
+
+    def _tell_news(self, has_news: bool) -> None:
+        self._below.display = has_news
 
     def on_unmount(self) -> None:
         gc_tuning.unfreeze()
