@@ -31,7 +31,7 @@ def at_rest(turns: ChatTurns, session_key: str, conversation_id: str) -> Generat
         yield is_cut_off
 
 
-def let_go(
+def close_chat(
     session_id: str,
     platform: str,
     agent: Any,  # noqa: ANN401 -- ours, or a scenario's

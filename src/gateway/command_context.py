@@ -188,7 +188,7 @@ class CommandContext:
             if opened == old.session_id:
                 return opened
             is_shared = routes.is_in_other_chats(old)
-            closing.let_go(
+            closing.close_chat(
                 old.session_id,
                 self.platform,
                 None if is_shared else turns.engine.agents.drop(old_id),

@@ -278,7 +278,7 @@ class GatewayRunner:
             turns = self._services.turns
             turns.engine.agents.drop(turns.conversation_of(session_key))
         platform = _platform_of(session_key)
-        closing.let_go(agent.session_id, platform, agent, lambda: None, interrupted=is_cut_off)
+        closing.close_chat(agent.session_id, platform, agent, lambda: None, interrupted=is_cut_off)
 
     def _update_runtime_status(self, state: status.State) -> None:
         status.write_runtime_status(
@@ -345,7 +345,7 @@ class GatewayRunner:
     ) -> SessionEntry:
         new: list[SessionEntry | None] = []
         self.session_store.catch_up(old)
-        closing.let_go(
+        closing.close_chat(
             old.session_id,
             source.platform.value,
             agent,
@@ -368,7 +368,7 @@ class GatewayRunner:
         if new.was_auto_reset and not old.expiry_finalized:
             agent = self._dropped_agent(old)
             model = self.session_store.model_of(old.session_id)
-            closing.let_go(
+            closing.close_chat(
                 old.session_id,
                 platform,
                 agent,
@@ -445,7 +445,7 @@ class GatewayRunner:
                 return  # somebody has just written
             agent = self._dropped_agent(entry)
         self.session_store.catch_up(entry)
-        closing.let_go(
+        closing.close_chat(
             entry.session_id,
             _platform_of(entry.session_key),
             agent,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 1.0
-"""From the wish to leave to the end of the process, whatever hangs."""
+"""From the request to leave to the end of the process, whatever hangs."""
 _TWICE_S = 5.0
 """A second Ctrl-C within this time leaves; a single one stops the turns that run."""
 _SWEEP_AFTER_S = 0.3
@@ -57,7 +57,7 @@ class _ExitRequests:
         self._reading = self._writing = -1
 
     def put(self, request: int | str) -> None:
-        """Wish something, from any thread or signal handler."""
+        """Add a reason, from any thread or signal handler."""
         self._items.append(request)
         with contextlib.suppress(OSError):  # full of wakes, one more is not needed; or not open yet
             os.write(self._writing, b".")
@@ -69,7 +69,7 @@ class _ExitRequests:
         signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
 
     def get(self) -> int | str:
-        """The oldest wish; waits for one."""
+        """Return the oldest reason; wait for one."""
         while not self._items:
             os.read(self._reading, 1)
         return self._items.popleft()

@@ -55,7 +55,9 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._has_room():
             self._expect_headers()
         else:
-            self._reject(b"503 Service Unavailable", b"Retry-After: 1\r\n")
+            text = "There are too many connections. Close some, or try again in a second."
+            headers = {"Retry-After": "1"}
+            self._reject(RefusedRequest(503, text, code="connection_limit", headers=headers))
 
     def _has_room(self) -> bool:
         """Return whether this connection keeps the limits, after closing others for it if need be."""
@@ -93,7 +95,7 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._header_deadline is not None:
             self._received_bytes += len(data)
             if self._received_bytes > MAX_HEADER_BYTES:
-                self._reject(b"431 Request Header Fields Too Large")
+                self._reject(_too_large())
 
     def on_message_begin(self) -> None:
         self._expect_headers()
@@ -111,7 +113,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         if self._header_bytes > MAX_HEADER_BYTES:
-            self._reject(b"431 Request Header Fields Too Large")
+            self._reject(_too_large())
         elif not self.transport.is_closing():
             super().send_400_response(msg)
 
@@ -126,15 +128,20 @@ class _LimitedProtocol(HttpToolsProtocol):
             self._header_deadline = None
 
     def _give_up(self) -> None:
-        self._reject(b"408 Request Timeout")
+        text = "The headers did not arrive in time."
+        self._reject(RefusedRequest(408, text, code="header_timeout"))
 
-    def _reject(self, status: bytes, headers: bytes = b"") -> None:
-        """Answer and close the connection."""
+    def _reject(self, refused: RefusedRequest) -> None:
+        """Answer what is not a whole request, and close the connection."""
         self._stop_deadline()
         if not self.transport.is_closing():
-            end = b"Content-Length: 0\r\nConnection: close\r\n\r\n"
-            self.transport.write(b"HTTP/1.1 " + status + b"\r\n" + headers + end)
+            self.transport.write(refused.as_http())
             self.transport.close()
+
+
+def _too_large() -> RefusedRequest:
+    text = f"The headers are larger than {MAX_HEADER_BYTES} bytes."
+    return RefusedRequest(431, text, code="headers_too_large")
 
 
 def _make_room(connections: Sequence[_LimitedProtocol], limit: int) -> bool:

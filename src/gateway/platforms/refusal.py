@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -48,6 +49,19 @@ class RefusedRequest(Exception):
         self.body: dict[str, Any] = {
             "error": {"message": message, "type": kind, "param": param, "code": code}
         }
+
+    def as_http(self) -> bytes:
+        """Return the whole response, for a connection that closes with it."""
+        body = _encode(self.body)
+        headers = {
+            **self.headers,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+        }
+        lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        return "\r\n".join([*lines, "", ""]).encode() + body
 
     @property
     def answer(self) -> Response:

@@ -175,7 +175,7 @@ class TranscriptView(VerticalScroll):
         self.scroll_home(animate=False, force=True, immediate=True)
 
     def look_further(self) -> None:
-        """Somebody scrolls back: at the top, where nothing moves, that is a wish for more."""
+        """Load more when somebody scrolls back at the top, where nothing moves."""
         self.call_later(self._load_nearby)
 
     # -- the stretch that has widgets --------------------------------------------------------

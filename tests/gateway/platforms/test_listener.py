@@ -1,6 +1,7 @@
 """A listener that strangers cannot exhaust, over real sockets."""
 
 import asyncio
+import json
 import logging
 import os
 import resource
@@ -62,6 +63,20 @@ def test_headers_that_do_not_end_are_given_up(
             assert status(connection) == b"HTTP/1.1 200 OK"
             connection.sendall(_BEGINNING)  # another request on the same connection
             assert status(connection) == b"HTTP/1.1 408 Request Timeout"
+
+
+def test_what_is_refused_before_it_is_a_request_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HEADER_TIMEOUT_S", 0.2)
+    with (
+        serving(tmp_path) as server,
+        dial(server, _BEGINNING) as connection,
+        connection.makefile("rb") as file,
+    ):
+        head, _, body = file.read().partition(b"\r\n\r\n")
+    assert b"Connection: close" in head
+    assert json.loads(body)["error"]["code"] == "header_timeout"
 
 
 @pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])

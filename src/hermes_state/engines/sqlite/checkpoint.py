@@ -35,7 +35,7 @@ class Checkpoints:
         self._open_another = open_another
         self._mark = 0
         """Pages written before the last checkpoint started."""
-        self._wish = threading.Event()
+        self._is_requested = threading.Event()
         self._is_running = False
         self._leaves_rest = False
         self._is_closed = False
@@ -53,7 +53,7 @@ class Checkpoints:
     def close(self) -> None:
         """Wait for a running checkpoint and start no more."""
         self._is_closed = True
-        self._wish.set()
+        self._is_requested.set()
         if self._thread is not None:
             self._thread.join()
 
@@ -78,12 +78,12 @@ class Checkpoints:
                 self._leaves_rest, self._is_running = True, False
                 return
             self._thread = thread
-        self._wish.set()
+        self._is_requested.set()
 
     def _work(self) -> None:
         conn: apsw.Connection | None = None
-        while self._wish.wait() and not self._is_closed:
-            self._wish.clear()
+        while self._is_requested.wait() and not self._is_closed:
+            self._is_requested.clear()
             try:
                 conn = conn or self._open_another()
             except apsw.Error as error:

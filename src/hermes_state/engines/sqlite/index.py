@@ -284,7 +284,7 @@ class SearchIndex:
             self._thread.join()
         self._askers.close()
         with self._lock:
-            self._let_go()
+            self._close_index()
 
     # -- the file ------------------------------------------------------------------------------
 
@@ -293,18 +293,18 @@ class SearchIndex:
             self._opened()
             conn = self._db.open_reader()
             conn.execute("ATTACH ? AS search", (str(self._place),))
-        conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # see _let_go_of_replaced
+        conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # see _close_replaced
         return conn
 
     def _opened(self) -> apsw.Connection:
         replaced = self._conn is not None and not self._is_at_its_place()
         if self._conn is not None and replaced:
-            self._let_go_of_replaced(self._conn)
+            self._close_replaced(self._conn)
         if self._conn is None:
             self._conn = self._open_frozen() if self._db.read_only else self._open_to_write()
             if self._is_foreign(self._conn):
                 if replaced and _state(self._conn, "version") > VERSION:
-                    self._let_go()  # a newer Hermes runs too: do not replace its index
+                    self._close_index()  # a newer Hermes runs too: do not replace its index
                     self._place = _memory_uri()
                 else:
                     self._discard()
@@ -317,11 +317,11 @@ class SearchIndex:
         except OSError:
             return True  # unknown: a folder without permission
 
-    def _let_go_of_replaced(self, conn: apsw.Connection) -> None:
+    def _close_replaced(self, conn: apsw.Connection) -> None:
         """Close an index whose file was replaced, without removing the log of the new file."""
         logger.warning("Search index %s was removed or replaced and is reopened", self._place)
         conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        self._let_go()
+        self._close_index()
 
     def _open_frozen(self) -> apsw.Connection:
         """Open the index of a read-only store as it is, else one in memory."""
@@ -388,14 +388,14 @@ class SearchIndex:
             or (timestamp is not None and timestamp != mark)
         )
 
-    def _let_go(self) -> None:
+    def _close_index(self) -> None:
         self._askers.renew()
         if self._conn is not None:
             self._conn.close()
             self._conn = None
 
     def _discard(self) -> None:
-        self._let_go()
+        self._close_index()
         if isinstance(self._place, Path) and not self._db.read_only:
             try:
                 for file in (self._place, *beside(self._place)):
