@@ -15,7 +15,7 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check tiers fuzz cov lint type imports docs sizes marks dist fmt report chat screenshots bench crash servers
+.PHONY: help setup test check tiers fuzz cov lint type imports docs sizes marks dist site fmt report chat screenshots bench crash servers
 
 help: ## show the verbs
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -54,7 +54,7 @@ servers: $(SYNAPSE) $(SMOLLM) $(AGENTDOJO) ## install the servers that the tier 
 test: $(READY) ## the default tests: needs nothing but Python (ARGS="-k title": some of them)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-check: lint type imports docs sizes tiers ## all that CI runs after `make test`
+check: lint type imports docs site sizes tiers ## all that CI runs after `make test`
 
 tiers: $(READY) servers ## the other tests: real servers, kills and chaos, real terminals
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(TIERS)" $(ARGS) \
@@ -81,6 +81,9 @@ imports: $(READY) ## the layers of ARCHITECTURE.md
 
 docs: $(READY) ## generated pages agree with the code (make docs WRITE=1 rewrites them)
 	$(BIN)/python scripts/reference.py $(if $(WRITE),--write)
+
+site: $(READY) ## the site of docs/ in build/site; a dead link or a missing page fails (SERVE=1: show it)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(if $(SERVE),serve,build)
 
 sizes: $(READY) ## lines per part, broad excepts and banned words stay below their marks
 	$(BIN)/python scripts/marks.py

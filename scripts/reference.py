@@ -134,6 +134,25 @@ def _toml(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
+def config_example_page() -> str:
+    """Write out a whole config.toml: every setting with its default, behind a comment sign."""
+    config = importlib.import_module("hermes_core.config")
+    tables: dict[str, list[str]] = {}
+    for option in config.options():
+        section, _, name = option.key.partition(".")
+        about = textwrap.wrap(option.description, 92)
+        lines = [*(f"# {line}" for line in about), f"# {name} = {_toml(option.default)}"]
+        tables.setdefault(section, []).append("\n".join(lines))
+    file = "\n\n".join("\n".join([f"[{name}]", *rows]) for name, rows in tables.items())
+    introduction = """Every setting with its default. Copy the lines that you change to
+`~/.hermes/config.toml` and remove the `#` before the name. Hermes needs none of them.
+[Settings](config.md) lists their types and environment variables."""
+    platforms = """A platform has a table of its own, `[gateway.platforms.NAME]`. Its settings are on
+[its page](../guide/gateway.md#choose-a-platform)."""
+    parts = [NOTICE, introduction, f"```toml\n{file}\n```", platforms]
+    return _page(["# Example of config.toml", *parts])
+
+
 def commands_page() -> str:
     """List every command with its help, arguments and options."""
     click = importlib.import_module("click")
@@ -366,6 +385,7 @@ curl http://127.0.0.1:9090/metrics
 PAGES: list[tuple[str, Callable[[], str]]] = [
     ("docs/reference/hooks.md", hooks_page),
     ("docs/reference/config.md", config_page),
+    ("docs/reference/config-example.md", config_example_page),
     ("docs/reference/commands.md", commands_page),
     ("docs/reference/store.md", store_page),
     ("docs/reference/rpc.md", rpc_page),

@@ -1,5 +1,7 @@
 """Settings: which value wins, what an error says, and what a change to the file leaves alone."""
 
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -196,3 +198,15 @@ def test_settings_behind_a_link_are_changed_where_they_are(home: Home, tmp_path:
     config.change(home, "log.level", "debug")
     assert home.config.is_symlink()
     assert real.read_text().startswith("# mine\n") and "debug" in real.read_text()
+
+
+def test_the_example_of_the_reference_is_a_file_with_every_default(home: Home) -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "config-example.md"
+    example = page.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
+    file = re.sub(r"(?m)^# (\w+ = )", r"\1", example)
+    write(home, file)
+    assert config.load(home, environment={}) == config.load(
+        Home(home.root / "empty"), environment={}
+    )
+    written = {(table, key) for table, keys in tomllib.loads(file).items() for key in keys}
+    assert {f"{table}.{key}" for table, key in written} == {o.key for o in config.options()}
