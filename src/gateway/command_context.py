@@ -56,6 +56,8 @@ class CommandContext:
         """Whether the command has settled its message, which became a turn."""
         self.has_begun: Future[str] = Future()
         """Done when a long command has begun: later messages need not wait for its end."""
+        self.is_markdown = False
+        """Whether the reply is Markdown: others have titles and ids that are not."""
         self.is_copy = False
         """Whether the conversation that was opened is a copy, as it belongs to a group."""
         self._single: SessionEntry | None = None

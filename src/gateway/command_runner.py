@@ -106,13 +106,13 @@ class CommandRunner:
         session_id = ""
         with suppress(SessionNotFoundError):  # deleted meanwhile
             session_id = context.stored_session_id() if is_reply else ""
-        is_plain = shared.find(context.event.get_command() or "", commands.TABLE) is not None
+        is_ours = shared.find(context.event.get_command() or "", commands.TABLE) is not None
         parts = self._parts.replies.answer(
             context.target,
             text,
             name=reply_name(context.message),
             session_id=session_id,
-            is_plain=is_plain,
+            is_plain=is_ours and not context.is_markdown,
         )
         self._parts.delivery.enqueue(parts)
         if not context.is_settled:

@@ -123,7 +123,18 @@ def _start(_context: Context, _argument: str) -> str:
 def _help(context: Context, _argument: str) -> str:
     is_owner = permissions.is_owner(context.permissions)
     usable = [command for command in TABLE if is_owner or not command.owner_only]
-    return commands.help_text(context, usable)
+    _chat(context).is_markdown = True
+    lines = ["**Commands**", "", *map(_help_line, commands.with_plugins(context, usable))]
+    if skills := commands.skills_of(context.skills, context.plugins, usable):
+        lines += ["", "**Skills**", ""]
+        lines += [f"- /{skill.name} – {skill.description}" for skill in skills]
+    return "\n".join(lines)
+
+
+def _help_line(command: commands.Command) -> str:
+    """Describe a command; its name is not code, so that clients let people tap it."""
+    argument = f" `{command.argument}`" if command.argument else ""
+    return f"- /{command.name}{argument} – {command.help}{commands.aliases_text(command)}"
 
 
 def _resume(context: Context, name: str) -> str:

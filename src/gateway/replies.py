@@ -248,7 +248,7 @@ class Replies:
     ) -> list[OutboundPart]:
         """Return the parts of the reply to a command; the reply to a request is stored for its repeats.
 
-        Our own commands reply in plain text; those of plugins may use Markdown.
+        Most of our own commands reply in plain text; those of plugins may use Markdown.
         """
         text = self.as_typed(target, text)
         if not target.is_in_place or not (text or session_id):

@@ -230,14 +230,11 @@ def _help(context: Context, _argument: str) -> str:
 
 def help_text(context: Context, table: Sequence[Command]) -> str:
     """Every command of a table and of plugins, with what it does, and the skills."""
-    theirs = [
-        Command(p.name, p.description, _exit, argument=p.argument) for p in context.plugins.values()
-    ]
-    commands = [*table, *theirs]
+    commands = with_plugins(context, table)
     usages = [f"/{command.name} {command.argument}".rstrip() for command in commands]
     column = max(map(len, usages)) + 2
     lines = [
-        f"{usage:<{column}}{command.help}{_aliases(command)}"
+        f"{usage:<{column}}{command.help}{aliases_text(command)}"
         for usage, command in zip(usages, commands, strict=True)
     ]
     if usable := skills.usable(context.skills, names(context.plugins, table=table)):
@@ -245,7 +242,14 @@ def help_text(context: Context, table: Sequence[Command]) -> str:
     return "\n".join(lines)
 
 
-def _aliases(command: Command) -> str:
+def with_plugins(context: Context, table: Sequence[Command]) -> list[Command]:
+    """Return the commands of a table and those of plugins."""
+    plugins = context.plugins.values()
+    return [*table, *(Command(p.name, p.description, _exit, argument=p.argument) for p in plugins)]
+
+
+def aliases_text(command: Command) -> str:
+    """Return the other names of a command for the help, with a space before; empty without any."""
     return f" (also {', '.join(f'/{alias}' for alias in command.aliases)})" * bool(command.aliases)
 
 

@@ -88,6 +88,14 @@ def test_our_own_commands_speak_plainly_and_those_of_plugins_may_use_markdown(
     assert list(is_plain.values()) == [True, False, False]
 
 
+def test_help_is_a_list_with_commands_to_tap(world: World) -> None:
+    with Inside(world):
+        world.platform.say("a", "/help")
+        lines = world.wait_for_text("a", "**Commands**").text.splitlines()
+    assert "- /title `[TEXT]` – Show or set the title." in lines
+    assert not [line for line in lines if "  " in line], "no columns of blanks"
+
+
 def test_help_leaves_out_what_somebody_may_not_use(world: World) -> None:
     _replaced(world, "[gateway.owners]", '[gateway.allow]\nloopback = ["m1"]\n\n[gateway.owners]')
     with Inside(world):

@@ -46,7 +46,7 @@ def test_platforms_are_told_of_skills_and_an_underscore_stands_for_a_dash(world:
         world.platform.say("a", "/code_review@bot it")
         world.wait_for_text("a", "You said: [skill code-review] it")
         world.platform.say("a", "/help")
-        assert "\nSkills\n/code-review  Looks" in world.wait_for_text("a", "/whoami").text
+        assert "- /code-review – Looks" in world.wait_for_text("a", "/whoami").text
 
 
 def test_files_and_a_quotation_go_along_with_a_skill(world: World) -> None:
