@@ -398,7 +398,7 @@ class ChatTurns:
             return
         if isinstance(event, TurnStarted):
             self._on_change()
-            self._streams.begin(turn.id, target, self._loop)
+            self._streams.begin(turn.id, target, self._loop, is_resumed=event.is_resumed)
         elif isinstance(event, Compacted):
             self._on_moved(target.session_key, event.old_session_id, event.new_session_id)
         elif isinstance(event, QuestionAsked):

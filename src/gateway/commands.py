@@ -6,7 +6,7 @@ from typing import cast
 
 from gateway import preflight
 from gateway.command_context import CommandContext
-from hermes_agent import commands, permissions
+from hermes_agent import commands, permissions, skills
 from hermes_agent.commands import Context
 from hermes_core.errors import ConfigError, HermesError, UsageError
 from hermes_core.text import counted, one_line
@@ -125,9 +125,9 @@ def _help(context: Context, _argument: str) -> str:
     usable = [command for command in TABLE if is_owner or not command.owner_only]
     _chat(context).is_markdown = True
     lines = ["**Commands**", "", *map(_help_line, commands.with_plugins(context, usable))]
-    if skills := commands.skills_of(context.skills, context.plugins, usable):
+    if usable_skills := skills.usable(context.skills, commands.names(context.plugins, table=usable)):
         lines += ["", "**Skills**", ""]
-        lines += [f"- /{skill.name} – {skill.description}" for skill in skills]
+        lines += [f"- /{skill.name} – {skill.description}" for skill in usable_skills]
     return "\n".join(lines)
 
 

@@ -98,7 +98,9 @@ class Services:
             ReplyAttachments(home, limit_bytes, access.permissions_of, workspaces),
             [command.name for command in commands.TABLE],
         )
-        self.streams = Streams(store, adapters, is_on=settings.streaming)
+        self.streams = Streams(
+            store, adapters, is_on=settings.streaming, shows_activity=settings.tool_activity
+        )
         self.delivery = Delivery(store, adapters, self.streams)
         self.buttons = Buttons(store, adapters)
         self.admin_chats = AdminChats(store, self.replies, self.connections.names, self.delivery)
@@ -181,6 +183,7 @@ class Services:
         keys = set[str]()
         before_suspend = partial(self._report_suspended, keys)
         await run_blocking(partial(self.turns.engine.drain, seconds, before_suspend))
+        await self.streams.drain()
         await self.delivery.drain(_DRAIN_DELIVERY_TIMEOUT_S)
         return keys
 

@@ -33,6 +33,14 @@ _KEY_SHAPE = re.compile(
     r"\b(?:sk|pk|rk|xox[a-z]|gh[a-z]|glpat)[-_]\w[\w-]{6}|\b\d{6,}:[\w-]{20}|\beyJ\w{20}"
 )
 """Keys of well-known services, bots and JSON web tokens."""
+_WORDS = (
+    rf"(?P<key>(?:{_KEY_SHAPE.pattern})\S*)"
+    r"|(?P<before>(?<!\S)--?[\w-]*(?:key|token|secret|pass|pwd|credential)[\w-]*(?:\s+|=)"
+    r"|\b\w*(?:key|token|secret|passw|pass|pwd|credential)\w*[\"']?\s*[=:]\s*"
+    r"|\b(?:bearer|basic)\s+|(?<!\S)(?:-u|--user)[\s=]+[^\s:]+:)"
+    r"""(?P<value>"[^"]*"|'[^']*'|\S+)"""
+)
+"""Keys by their shape, and the words of a command that follow the name of a secret."""
 MASK = "********"
 
 _lock = Lock()
@@ -173,6 +181,12 @@ def masked(name: str, value: object, *, is_table: bool = False) -> object:
     if is_secret_name(name) or (is_table and _SECRET_LIKE.search(name)) or _KEY_SHAPE.search(value):
         return MASK
     return without_passwords(value)
+
+
+def mask_words(text: str) -> str:
+    """Mask what looks like a secret in a command that other people may read; too much at times."""
+    words = re.sub(_WORDS, lambda found: f"{found['before'] or ''}{MASK}", text, flags=re.I)
+    return without_passwords(words)
 
 
 def without_passwords(text: str) -> str:

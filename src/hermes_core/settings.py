@@ -204,6 +204,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streaming: Annotated[
         bool, _meta("Show a reply while it is written, where the platform can edit messages.")
     ] = True
+    tool_activity: Annotated[
+        bool, _meta("Show which tool runs and for how long, where the platform can edit messages.")
+    ] = True
     reset: Annotated[
         Literal["none", "idle", "daily", "both"],
         _meta("When a chat starts a new conversation by itself."),

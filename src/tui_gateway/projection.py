@@ -6,24 +6,11 @@ from typing import Any, cast
 
 import msgspec
 
-from hermes_core.text import one_line, truncate, visible
+from hermes_agent.turn.call_summary import summary_of
+from hermes_core.text import truncate
 from hermes_protocol.results import Message
 
-_TELLING = (
-    "command",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "task",
-    "question",
-    "action",
-    "name",
-    "code",
-)
-"""Arguments that say what a call is about; the others only matter when none of these is there."""
 _ATTACHED = re.compile(r"^\[Attached image: (.+)\]$", re.MULTILINE)
-_MAX_CONTEXT_CHARS = 200
 _MAX_RESULT_CHARS = 4_000
 
 TURN_END = "turn_end"
@@ -36,7 +23,7 @@ def projected(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     items: list[Message] = []
     for message in messages:
         for call in message.get("tool_calls") or ():
-            contexts[call["id"]] = context_of(_arguments(call["function"].get("arguments")))
+            contexts[call["id"]] = summary_of(_arguments(call["function"].get("arguments")))
         if (item := _item(message, contexts)) is not None:
             items.append(item)
     return items
@@ -94,14 +81,6 @@ def without_images(text: str) -> tuple[str, list[str]]:
 def _parts(content: Any) -> list[dict[str, Any]]:  # noqa: ANN401 -- as above
     entries = cast("list[object]", content) if isinstance(content, list) else [content]
     return [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
-
-
-def context_of(arguments: Mapping[str, Any]) -> str:
-    """Return the most telling arguments of a call, on one line."""
-    telling = [str(arguments[name]) for name in _TELLING if arguments.get(name)]
-    if not telling and arguments:
-        telling = [msgspec.json.encode(arguments, enc_hook=str).decode()]
-    return truncate(one_line(visible(" ".join(telling))), _MAX_CONTEXT_CHARS)
 
 
 def _arguments(text: object) -> Mapping[str, Any]:

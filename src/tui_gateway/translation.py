@@ -7,13 +7,13 @@ import msgspec
 
 from hermes_agent.approval import display
 from hermes_agent.turn import events
+from hermes_agent.turn.call_summary import summary_of
 from hermes_core.text import shorten_middle
 from hermes_engine.events import LogEntry, TurnStarted, TurnWaiting
 from hermes_protocol import events as wire
 from hermes_protocol.structs import WireStruct
 from tui_gateway import info, queue
 from tui_gateway.progress import whole_lines
-from tui_gateway.projection import context_of
 from tui_gateway.runtime import LiveSession, Runtime
 
 _MAX_CHARS = 16_000
@@ -116,7 +116,7 @@ class Translator:
         args_text = None
         if self._session.get("tool_progress_mode") == "verbose":
             args_text = shorten_middle(str(event.arguments), _MAX_ARGUMENT_CHARS)
-        return wire.ToolStart(event.call_id, event.name, context_of(event.arguments), args_text)
+        return wire.ToolStart(event.call_id, event.name, summary_of(event.arguments), args_text)
 
     def _progress(self, _turn_id: str, event: events.ToolProgress) -> WireStruct | None:
         if not self._shows_tools:
@@ -131,7 +131,7 @@ class Translator:
             event.call_id,
             event.name,
             event.arguments,
-            context_of(event.arguments),
+            summary_of(event.arguments),
             result,
             result,
             round(event.seconds, 3),

@@ -6,6 +6,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from hermes_agent.turn.call_summary import summary_of
 from hermes_core.loading import loading
 from hermes_protocol import results
 from hermes_protocol.errors import NOT_STORED
@@ -18,7 +19,7 @@ from hermes_state.transitions import TurnState
 from hermes_state.values import Row
 from tui_gateway import clients, feeds, info, queue, surface
 from tui_gateway.inflight import NOTHING, Inflight
-from tui_gateway.projection import TURN_END, context_of, projected
+from tui_gateway.projection import TURN_END, projected
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime
 
@@ -224,7 +225,7 @@ def _running_tools(session: LiveSession, reported: Inflight) -> list[results.Run
     if session.get("tool_progress_mode", "all") == "off":
         return []
     return [
-        results.RunningTool(tool.tool_id, tool.name, context_of(tool.arguments), tool.output)
+        results.RunningTool(tool.tool_id, tool.name, summary_of(tool.arguments), tool.output)
         for tool in reported.tools
     ]
 

@@ -52,6 +52,7 @@ enabled = ["loopback"]
 [gateway]
 drain_s = {drain}
 streaming = {streaming}
+tool_activity = {streaming}
 busy = "{busy}"
 {more}
 [gateway.owners]

@@ -289,7 +289,7 @@ def test_a_cursor_that_cannot_be_taken_off_at_once_is_taken_off_soon(world: Worl
     with Inside(world):
         world.platform.say("a", "plan it")
         assert quiet.started.wait(10)
-        world.wait_for_text("a", "todo …")
+        world.wait_for_text("a", "✓ todo")
         world.platform.rate_limit(0.05, times=2)
         world.platform.say("a", "/stop")
         world.platform.wait_for(

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from hermes_agent.turn import events
+from hermes_agent.turn.call_summary import summary_of
 from hermes_agent.turn.events import Event
 from hermes_cli.chat import formatting
 from hermes_cli.chat.formatting import Marks, Totals
 from hermes_core.text import one_line, truncate, visible
-from tui_gateway.projection import context_of
 
 _MAX_STEP_LENGTH = 300
 
@@ -84,7 +84,7 @@ class View:
         self.pause()
 
     def _start_tool(self, event: events.ToolStarted) -> None:
-        self._abouts[event.call_id] = context_of(event.arguments)
+        self._abouts[event.call_id] = summary_of(event.arguments)
 
     def _end_tool(self, event: events.ToolEnded) -> None:
         about = self._abouts.pop(event.call_id, "")

@@ -33,6 +33,7 @@ enabled = ["{plugin}"]
 [gateway]
 drain_s = 1.0
 streaming = {streaming}
+tool_activity = {streaming}
 strangers = "ignore"
 
 [gateway.owners]
