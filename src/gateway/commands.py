@@ -125,7 +125,9 @@ def _help(context: Context, _argument: str) -> str:
     usable = [command for command in TABLE if is_owner or not command.owner_only]
     _chat(context).is_markdown = True
     lines = ["**Commands**", "", *map(_help_line, commands.with_plugins(context, usable))]
-    if usable_skills := skills.usable(context.skills, commands.names(context.plugins, table=usable)):
+    if usable_skills := skills.usable(
+        context.skills, commands.names(context.plugins, table=usable)
+    ):
         lines += ["", "**Skills**", ""]
         lines += [f"- /{skill.name} – {skill.description}" for skill in usable_skills]
     return "\n".join(lines)
