@@ -116,7 +116,7 @@ class MessageEvent:
     must_be_known: bool = False
     """Whether to accept it only as the repeat of an accepted message; a new one is ignored."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Options of a program: `session_id`, `model`, `instructions`."""
+    """Options of a program: `session_id`, `model`, `instructions`, `history`, `has_results`."""
     internal: bool = False
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     timestamp: datetime = field(default_factory=datetime.now)
@@ -126,10 +126,13 @@ class MessageEvent:
 
     @property
     def quotes_others(self) -> bool:
-        """Return whether it has text of somebody else than its sender and the bot."""
+        """Return whether it has text of somebody else than its sender and the bot.
+
+        A program that sends results of tools in its history has let them read anything.
+        """
         is_group = self.source is not None and self.source.is_group
         is_quote = bool(self.reply_to_text) and is_group and not self.reply_to_is_own_message
-        return self.is_forwarded or is_quote
+        return self.is_forwarded or is_quote or bool(self.options.get("has_results"))
 
     def get_command(self) -> str | None:
         """Return the name after the slash, in lower case without `@bot`; None for paths and texts."""

@@ -46,6 +46,17 @@ def of(tx: Tx, session_id: str) -> list[Row]:
     )
 
 
+@one_statement
+def latest(tx: Tx, limit: int) -> list[Row]:
+    """Return the conversations that read something last: `conversation_id`, and when as `noted_at`."""
+    return tx.rows(
+        "SELECT s.conversation_id, max(t.noted_at) AS noted_at FROM taint AS t"
+        " JOIN sessions AS s ON s.id = t.session_id"
+        " GROUP BY s.conversation_id ORDER BY 2 DESC, 1 LIMIT ?",
+        limit,
+    )
+
+
 def copy(tx: Tx, session_id: str, to_session_id: str) -> None:
     """Give a conversation the taint of another one."""
     tx.run(
@@ -70,7 +81,25 @@ def follow(tx: Tx, turn_id: str, to_session_id: str) -> None:
 
 def note_import(tx: Tx, session_id: str) -> None:
     """Record what a session has read that came from a file: somebody else may have written it."""
-    sources = [TaintSource("outside", "an imported conversation")]
+    note(tx, session_id, [TaintSource("outside", "an imported conversation")])
+    _note_results(tx, session_id)
+
+
+def note_history(tx: Tx, session_id: str) -> None:
+    """Record what a session has read in the messages that a program sent with the first one."""
+    has_results = tx.value(
+        "SELECT EXISTS (SELECT 1 FROM messages WHERE session_id = ?"
+        " AND role NOT IN ('user', 'assistant', 'system'))",
+        session_id,
+    )
+    if has_results:
+        note(tx, session_id, [TaintSource("outside", "results of tools of another program")])
+        _note_results(tx, session_id)
+
+
+def _note_results(tx: Tx, session_id: str) -> None:
+    """Record what the results of our own tools in a session brought."""
+    sources: list[TaintSource] = []
     for source, names in (
         (TaintSource("outside", "web pages"), _WEB),
         (TaintSource("private", "notes or other conversations"), _PRIVATE),

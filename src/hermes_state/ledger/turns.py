@@ -201,6 +201,8 @@ def create_session(tx: Tx, session_id: str, new_session: NewSession) -> None:
         taint.copy(tx, new_session.parent_session_id, session_id)
     for message in new_session.messages:
         insert_message(tx, session_id, message_from(message))
+    if new_session.messages:
+        taint.note_history(tx, session_id)
     if (route := new_session.route) is not None:
         routes.save(tx, route, session_id)
 

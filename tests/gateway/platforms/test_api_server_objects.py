@@ -96,6 +96,8 @@ def test_tool_messages_are_ignored_where_the_tools_of_clients_are(tmp_path: Path
         ask(server, messages=HISTORY)
         respond(server, input=ITEMS)
         assert [event.options["history"] for event in server.ingress.events] == [STORED, STORED]
+        ask(server, messages=STORED + HISTORY[-1:])
+        assert [event.quotes_others for event in server.ingress.events] == [True, True, False]
 
 
 def test_tool_messages_are_refused_where_the_tools_of_clients_are(server: Server) -> None:

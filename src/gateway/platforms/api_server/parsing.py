@@ -75,6 +75,8 @@ class AgentRequest:
     pictures: list[Picture] = field(default_factory=list[Picture])
     history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The earlier messages, as the client sends them."""
+    has_results: bool = False
+    """Whether results of tools were among them."""
     instructions: str = ""
     model: str = ""
     is_stream: bool = False
@@ -121,13 +123,14 @@ def _bad_header(message: str, header: str) -> RefusedRequest:
 
 def chat(body: bytes, *, ignores_tools: bool = False) -> AgentRequest:
     """Parse the body of a chat completion; raises RefusedRequest."""
-    parsed = _parse(body, ChatBody, "messages", ignores_tools=ignores_tools)
+    parsed, has_results = _parse(body, ChatBody, "messages", ignores_tools=ignores_tools)
     if not ignores_tools and parsed.tool_choice != "none":
         _refuse(parsed.tools, "tools", _OWN_TOOLS.format("tools"))
         _refuse(parsed.functions, "functions", _OWN_TOOLS.format("functions"))
     _refuse(parsed.n not in (None, 1), "n", "A message gets one answer: leave `n` out.")
     _refuse_format(parsed.response_format, "response_format")
     request = _to_request(parsed.messages, "messages")
+    request.has_results = has_results
     request.model = parsed.model or ""
     request.is_stream = bool(parsed.stream)
     request.wants_usage = bool(parsed.stream_options and parsed.stream_options.include_usage)
@@ -136,7 +139,7 @@ def chat(body: bytes, *, ignores_tools: bool = False) -> AgentRequest:
 
 def response(body: bytes, *, ignores_tools: bool = False) -> AgentRequest:
     """Parse the body of a response; raises RefusedRequest."""
-    parsed = _parse(body, ResponseBody, "input", ignores_tools=ignores_tools)
+    parsed, has_results = _parse(body, ResponseBody, "input", ignores_tools=ignores_tools)
     if not ignores_tools and parsed.tool_choice != "none":
         _refuse(parsed.tools, "tools", _OWN_TOOLS.format("tools"))
     instead = "Send an Idempotency-Key instead: the turn then continues when you hang up."
@@ -145,6 +148,7 @@ def response(body: bytes, *, ignores_tools: bool = False) -> AgentRequest:
     request = _to_request(
         [Message("user", parsed.input)] if isinstance(parsed.input, str) else parsed.input, "input"
     )
+    request.has_results = has_results
     request.instructions = "\n\n".join(filter(None, (parsed.instructions, request.instructions)))
     request.model = parsed.model or ""
     request.is_stream = bool(parsed.stream)
@@ -167,6 +171,7 @@ def to_message(request: AgentRequest, target: Target, source: SessionSource) -> 
         "model": request.model,
         "instructions": request.instructions,
         "history": [] if target.has_history else request.history,
+        "has_results": request.has_results,
         "is_single": not target.is_named,
     }
     message = MessageEvent(
@@ -195,15 +200,19 @@ def source_of(target: Target, user: str) -> SessionSource:
     return SessionSource(Platform.API_SERVER, target.chat_id, user_id=user, user_name=user)
 
 
-def _parse(body: bytes, kind: type[T], field_name: str, *, ignores_tools: bool) -> T:
+def _parse(body: bytes, kind: type[T], field_name: str, *, ignores_tools: bool) -> tuple[T, bool]:
+    """Return a body without items of tools, and whether there were some; raises RefusedRequest."""
+    has_results = False
     try:
         data = msgspec.json.decode(body)
         if isinstance(data, dict):
             data = cast("dict[str, Any]", data)
             messages = data.get(field_name)
             if isinstance(messages, list):
-                data[field_name] = _without_tools(cast("list[Any]", messages), ignores_tools)
-        return msgspec.convert(data, kind)
+                items = cast("list[Any]", messages)
+                data[field_name] = _without_tools(items, ignores_tools)
+                has_results = len(data[field_name]) < len(items)
+        return msgspec.convert(data, kind), has_results
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `")
         param = where.rstrip("`").removeprefix("$").removeprefix(".") or None

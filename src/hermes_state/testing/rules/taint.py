@@ -120,6 +120,16 @@ class TaintRules:
         store.write(taint.note_import, "s")
         assert [source.kind for source in _sources(store, "s")] == ["outside", "private"]
 
+    def test_results_in_a_history_that_is_brought_are_outside_text(self, store: SessionDB) -> None:
+        spoken = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        result = {"role": "tool", "tool_call_id": "1", "content": "c"}
+        for name, history in (("s", spoken), ("t", [*spoken, result])):
+            opening = NewSession("api", {}, messages=history)
+            message = {"role": "user", "content": "d"}
+            store.write(turns.accept, name, message, new_session=opening)
+        assert _sources(store, "s") == []
+        assert [source.kind for source in _sources(store, "t")] == ["outside"]
+
 
 def _sources(store: SessionDB, session_id: str) -> list[TaintSource]:
     found = store.read(taint.of, session_id)
