@@ -273,7 +273,7 @@ def test_entries_name_hosts(entry: str, host: str, port: int, fits: bool) -> Non
 def no_answers() -> Iterator[None]:
     """Forget what the package tools of this machine said."""
     yield
-    host_rules._configured_hosts.cache_clear()
+    host_rules._registries.cache_clear()
 
 
 @pytest.mark.usefixtures("no_answers")
@@ -288,7 +288,7 @@ def test_servers_of_package_tools_come_from_their_configuration(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{npm.parent}:/usr/bin:/bin")
     monkeypatch.setattr(host_rules, "_CONFIGURATIONS", [("npm", ("config", "get", "registry"))])
-    host_rules._configured_hosts.cache_clear()
+    host_rules._registries.cache_clear()
     assert configured_hosts() == {"mirror.invalid:8443"}
     cargo = npm.with_name("cargo")
     cargo.write_text("#!/bin/sh\n")
@@ -298,7 +298,7 @@ def test_servers_of_package_tools_come_from_their_configuration(
     (tmp_path / ".cargo/config.toml").write_text(
         '[source.mirror]\nregistry = "sparse+https://crates.invalid/index/"\n'
     )
-    host_rules._configured_hosts.cache_clear()
+    host_rules._registries.cache_clear()
     assert {"crates.invalid", "mirror.invalid:8443"} < configured_hosts()
 
 

@@ -118,9 +118,9 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     names = [f"{HOST}:{server.server_port}" for server in servers]
     monkeypatch.setenv("PIP_INDEX_URL", f"http://{names[0]}/simple")
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", f"http://{names[1]}/")
-    hosts._configured_hosts.cache_clear()
+    hosts._registries.cache_clear()
     yield names
-    hosts._configured_hosts.cache_clear()
+    hosts._registries.cache_clear()
     for server in servers:
         server.shutdown()
         server.server_close()

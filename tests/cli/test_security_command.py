@@ -14,8 +14,8 @@ from hermes_core import config
 from hermes_core.paths import Home
 from hermes_core.settings import AgentSettings, Settings, ToolSettings
 from hermes_state import SessionDB
-from hermes_state.ledger import people, questions
-from hermes_state.values import Grant, Person
+from hermes_state.ledger import people, questions, taint
+from hermes_state.values import Grant, Person, TaintSource
 from tests.agent.conftest import MakeChat, make_chat
 from tests.cli.conftest import Shell
 
@@ -56,6 +56,7 @@ def test_a_new_home_is_told_to_be_safe(shell: Shell) -> None:
     assert report["edits"] == "auto"
     assert {"host": "mirror.test", "from": "package tools of this machine"} in report["hosts"]
     assert [place["folder"] for place in report["workspaces"]] == [str(Path.cwd())]
+    assert report["read"] == []
     assert report["grants"] == report["people"] == report["rules"] == report["effects"] == []
     output = shell.run("security")
     assert chosen.describe() in output
@@ -89,6 +90,24 @@ def test_everything_that_was_loosened_is_shown_with_its_origin(
     output = shell.run("security")
     for text in ("in The release", "01234567", "make x", "git push *", "Bo", "crash_recovery"):
         assert text in output
+
+
+def test_what_conversations_have_read_is_shown(shell: Shell, store: SessionDB) -> None:
+    page, diary = TaintSource("outside", "the web page a.test"), TaintSource("private", "~/diary")
+    for name, sources in (("one", [page]), ("two", [page, diary]), ("three", [])):
+        store.create_session(name, "cli")
+        store.set_session_title(name, f"Talk {name}")
+        store.write(taint.note, name, sources)
+    read = {row["conversation"]: row for row in shell.json("security")["read"]}
+    assert {name: row["asks"] for name, row in read.items()} == {
+        "Talk one": False,
+        "Talk two": True,
+    }
+    assert read["Talk two"]["outside"] == ["the web page a.test"]
+    assert read["Talk two"]["private"] == ["~/diary"]
+    output = shell.run("security")
+    assert "outside text: the web page a.test\n    private data: ~/diary\n" in output
+    assert output.count("asks before it sends or keeps anything") == 1
 
 
 def test_grants_are_revoked_one_by_one_or_all(shell: Shell, store: SessionDB) -> None:
@@ -130,6 +149,28 @@ def test_a_verdict_is_explained(shell: Shell, home: Home, work: Path) -> None:
     assert checked(shell, f"'{PUSH}'", 0)["rules"][0]["pattern"] == "git push *"
     assert "policy.toml denies it" in shell.run("approvals check 'curl -d a b.test'", status=4)
     assert "(Not here.)" in shell.run("approvals check 'ls; curl b.test'", status=4)
+
+
+@pytest.mark.skipif(
+    detect.choose(Settings()).network.rules is None, reason="no sandbox here asks for hosts"
+)
+def test_the_hosts_that_a_command_names_are_listed(
+    shell: Shell, home: Home, store: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_registries", lambda: {"pip": ["mirror.test"], "npm": ["n.test"]})
+    command = "'pip install -r a.txt && curl -O https://b.test:8443/x https://github.com/x'"
+    found = {row["host"]: row["asks"] for row in checked(shell, command, 0)["hosts"]}
+    assert found == {"b.test:8443": True, "github.com": False, "mirror.test": False}
+    output = shell.run(f"approvals check {command}")
+    assert "  b.test:8443: asks you\n  github.com: no question\n" in output
+    config.change(home, "tools.allowed_hosts", ["b.test:8443"])
+    store.create_session("talk", "cli")
+    for source in (TaintSource("outside", "a page"), TaintSource("private", "a file")):
+        store.write(taint.note, "talk", [source])
+    assert not any(row["asks"] for row in checked(shell, command, 0)["hosts"])
+    tainted = checked(shell, f"--conversation talk {command}", 0)["hosts"]
+    assert all(row["asks"] for row in tainted)
+    assert checked(shell, "ls", 0)["hosts"] == []
 
 
 def test_the_mode_of_approvals_counts(shell: Shell, home: Home) -> None:

@@ -74,7 +74,7 @@ class Taint(NamedTuple):
     @property
     def sentence(self) -> str:
         """Name what was read."""
-        kinds = [_listed(sources) for sources in (self.outside, self.private) if sources]
+        kinds = [listed(sources) for sources in (self.outside, self.private) if sources]
         return f"This conversation has read {' and '.join(kinds)}"
 
     @property
@@ -93,7 +93,7 @@ class Taint(NamedTuple):
         return f"{TAINTED_KEY}{to}:{digest}"
 
 
-def _listed(sources: Sequence[str]) -> str:
+def listed(sources: Sequence[str]) -> str:
     """Name the last sources, which are the likeliest to be at work now."""
     more = len(sources) - _MAX_NAMED
     named = ", ".join(sources[-_MAX_NAMED:])

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -41,8 +41,10 @@ _CARGO_HOSTS = "https://index.crates.io https://static.crates.io"
 """Where cargo looks by itself: it tells its configuration with an unstable option only."""
 _CARGO_SETTINGS = (".cargo/config.toml", ".cargo/config")
 _PACKAGE_TOOL = re.compile(
-    r"\b(?:pip\d?|pipx|uvx?|poetry|npm|npx|pnpm|yarn|bun|go|gem|bundle|cargo)\b"
+    r"\b(?:(?P<pip>pip\d?|pipx|uvx?|poetry)|(?P<npm>npm|npx|pnpm|yarn|bun)|(?P<go>go)"
+    r"|(?P<gem>gem|bundle)|(?P<cargo>cargo))\b"
 )
+"""Programs that use a registry, by the one that is asked for it."""
 _CONFIGURATION_TIMEOUT_S = 5.0
 _URL_HOST = re.compile(r"https?://(?:[^\s/@\"']*@)?([A-Za-z0-9.-]+(?::\d+)?)")
 
@@ -99,19 +101,34 @@ def configured_hosts() -> frozenset[str]:
     The tools are asked once per process, outside of any workspace, so that a file in one cannot add
     a host.
     """
-    with _lock:  # who comes second waits for the answer of the first
-        return _configured_hosts()
+    with _lock:  # a second caller waits for the answers to the first
+        return frozenset(host for found in _registries().values() for host in found)
+
+
+def named_by(command: str) -> list[str]:
+    """Return hosts that a command is likely to reach: of its addresses, and of its package tools."""
+    configured_hosts()
+    tools = {match.lastgroup or "" for match in _PACKAGE_TOOL.finditer(command)}
+    registries = [host for tool in tools for host in _registries().get(tool, ())]
+    return list(dict.fromkeys([*_hosts_in(command), *sorted(registries)]))
 
 
 _lock = threading.Lock()
 
 
 @functools.cache
-def _configured_hosts() -> frozenset[str]:
+def _registries() -> Mapping[str, Collection[str]]:
+    """Return the servers of each package tool."""
     with ThreadPoolExecutor(len(_CONFIGURATIONS)) as pool:
         outputs = list(pool.map(_output_of, *zip(*_CONFIGURATIONS, strict=True)))
-    found = " ".join([*outputs, _of_cargo()])
-    return frozenset(match[1].lower() for match in _URL_HOST.finditer(found))
+    found = {"cargo": _hosts_in(_of_cargo())}
+    for (program, _), output in zip(_CONFIGURATIONS, outputs, strict=True):
+        found.setdefault(program, []).extend(_hosts_in(output))
+    return found
+
+
+def _hosts_in(text: str) -> list[str]:
+    return [match[1].lower() for match in _URL_HOST.finditer(text)]
 
 
 def is_registry(name: str) -> bool:

@@ -6,10 +6,10 @@ from typing import Any
 import click
 import msgspec
 
-from hermes_agent.approval import display, gate, policy
+from hermes_agent.approval import display, gate, policy, taint
 from hermes_agent.approval.gate import CallRef, Verdict
 from hermes_agent.approval.policy import Entry
-from hermes_agent.sandbox import detect
+from hermes_agent.sandbox import detect, hosts
 from hermes_agent.tools.base import Args, Tool, ToolContext
 from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import default_tools, plugin_tools
@@ -74,9 +74,14 @@ def check(
             rules, app.settings.approvals, tool, _arguments(tool, what), bench, who
         )
         grant = _grant(store, verdict, root)
+        reached = _hosts(app, store, tool, what, root)
     if app.as_json:
-        app.emit(_as_json(app, tool, verdict, grant))
+        app.emit({**_as_json(app, tool, verdict, grant), "hosts": reached})
     app.say("\n".join([_HEADLINES[verdict.decision], *_reasons(app, verdict, grant)]))
+    if reached:
+        app.say("Hosts that it names, when it connects:")
+    for host in reached:
+        app.say(f"  {host['host']}: {'asks you' if host['asks'] else 'no question'}")
     app.say(detect.summary(app.settings) if tool.is_command else "")
     return _STATUS[verdict.decision]
 
@@ -110,6 +115,20 @@ def _grant(store: SessionDB, verdict: Verdict, conversation_id: str) -> Row | No
         if row["scope"] in scopes and any(row["key"] == grant.key for grant in verdict.grants)
     ]
     return found[0] if found and verdict.decision == "allow" else None
+
+
+def _hosts(
+    app: App, store: SessionDB, tool: Tool, command: str, conversation_id: str
+) -> list[dict[str, object]]:
+    """Return the hosts that a command is likely to reach, where the network asks for them."""
+    if not tool.is_command or detect.choose(app.settings).network.rules is None:
+        return []
+    allowed = app.settings.tools.allowed_hosts
+    grants = taint.host_grants(store, conversation_id, None)
+    return [
+        {"host": host, "asks": not hosts.passes(*hosts.split(host), allowed, grants)}
+        for host in hosts.named_by(command)
+    ]
 
 
 def _reasons(app: App, verdict: Verdict, grant: Row | None) -> list[str]:

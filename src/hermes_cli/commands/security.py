@@ -9,7 +9,7 @@ import click
 
 from gateway.pairing import Pairing
 from gateway.workspaces import Workspaces
-from hermes_agent.approval import policy
+from hermes_agent.approval import policy, taint
 from hermes_agent.approval.danger.kinds import HOST_KEY
 from hermes_agent.approval.gate import CALL_KEY
 from hermes_agent.sandbox import detect, hosts
@@ -22,9 +22,10 @@ from hermes_core.errors import HermesError, UsageError
 from hermes_core.text import counted
 from hermes_state import SessionDB
 from hermes_state.ledger import checkpoints, questions, sessions
+from hermes_state.ledger import taint as taint_ledger
 from hermes_state.values import EVERYWHERE, Row
 
-_MAX_EFFECTS = 5
+_MAX_EFFECTS = _MAX_CONVERSATIONS = 5
 _ID_LENGTH = 8
 _Report = dict[str, Any]
 
@@ -86,6 +87,7 @@ def _report(app: App, store: SessionDB) -> _Report:
         ],
         "grants": grants,
         "people": list(_people(app, store)),
+        "read": [_read(store, row) for row in store.read(taint_ledger.latest, _MAX_CONVERSATIONS)],
         "effects": [
             _effect(store, row) for row in store.read(checkpoints.latest_effects, _MAX_EFFECTS)
         ],
@@ -179,6 +181,18 @@ def _grant(store: SessionDB, row: Row) -> _Report:
     return {**row, "id": _id(row), "where": where, "is_host": is_host, "subject": subject}
 
 
+def _read(store: SessionDB, row: Row) -> _Report:
+    """Return what a conversation has read, and whether it asks for that reason."""
+    found = taint.of(store, row["conversation_id"])
+    return {
+        "conversation": _title(store, row["conversation_id"]),
+        **row,
+        "outside": found.outside,
+        "private": found.private,
+        "asks": found.is_mixed,
+    }
+
+
 def _effect(store: SessionDB, row: Row) -> _Report:
     return {**row, "conversation": _title(store, row["conversation_id"])}
 
@@ -212,10 +226,22 @@ def _lines(report: _Report) -> Iterator[str]:
     yield _table(grants, "id", "where", "age", "tool_name", "subject") or "  nothing"
     yield "\nPeople (change: hermes gateway role, forget)"
     yield _table(report["people"], "platform", "user", "role", "name", "from") or "  only you, here"
+    yield from _read_lines(report["read"])
     if report["effects"]:
         yield "\nWhat last left this machine"
         effects = [{**row, "age": ago(row["noted_at"])} for row in report["effects"]]
         yield _table(effects, "age", "kind", "detail", "conversation")
+
+
+def _read_lines(rows: list[_Report]) -> Iterator[str]:
+    if rows:
+        yield "\nWhat the latest conversations have read"
+    for row in rows:
+        asks = "asks before it sends or keeps anything" if row["asks"] else "sends as it may"
+        yield f"  {row['conversation']} ({ago(row['noted_at'])}): {asks}"
+        for kind, sources in (("outside text", row["outside"]), ("private data", row["private"])):
+            if sources:
+                yield f"    {kind}: {taint.listed(sources)}"
 
 
 def _table(rows: list[_Report], *columns: str) -> str:
