@@ -14,7 +14,10 @@ from hermes_state import SessionDB
 from hermes_state.ledger import messages, titles
 from tests.cli.conftest import Shell
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+pytestmark = [
+    pytest.mark.promise("P15"),
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
+]
 SETTINGS = Settings(agent=AgentSettings(titles=False))
 
 

@@ -15,6 +15,8 @@ from hermes_core.settings import GatewaySettings, Settings
 from hermes_state import SessionDB
 from tests.gateway.harness import TIMEOUT_S, Inside, World
 
+pytestmark = pytest.mark.promise("P7")
+
 
 @pytest.fixture
 def diary(world: World, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,8 @@ Steps = list[tuple[dict[str, Content], dict[str, Content]]]
 contents = st.one_of(
     st.none(), st.sampled_from(["", "1", "2\r\n", LINK + "a", LINK + "/etc", PROGRAM + "1"])
 )
+
+pytestmark = pytest.mark.promise("P15")
 edits = st.dictionaries(st.sampled_from(PATHS), contents)
 
 

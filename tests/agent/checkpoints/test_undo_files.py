@@ -23,6 +23,8 @@ from tests.agent.checkpoints.conftest import SETTINGS
 from tests.agent.conftest import Chat, Counting, MakeChat
 from tests.agent.test_commands import Surface
 
+pytestmark = pytest.mark.promise("P15")
+
 MakeSurface = Callable[..., Surface]
 
 
