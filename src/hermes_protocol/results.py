@@ -77,6 +77,8 @@ class Message(WireStruct, frozen=True):
     kind: str | None = None
     reasoning: str | None = None
     images: list[str] | None = None
+    files: list[str] | None = None
+    """The attached files, each with its size."""
     name: str | None = None
     context: str | None = None
     tool_id: str | None = None
@@ -330,6 +332,20 @@ class Item(WireStruct, frozen=True):
     text: str = ""
     display: str = ""
     meta: str | None = ""
+
+
+class Mention(WireStruct, frozen=True):
+    """A file or folder that a prompt names: its size, and whether its content goes to the model."""
+
+    name: str = ""
+    note: str = ""
+    is_included: bool = False
+
+
+class Mentions(WireStruct, frozen=True):
+    """The named files that exist."""
+
+    files: list[Mention] = []
 
 
 class Items(WireStruct, frozen=True):

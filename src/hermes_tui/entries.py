@@ -32,6 +32,10 @@ class UserMessage:
     """What the server was told, when that is more than is shown."""
     pastes: dict[str, str] = field(default_factory=dict)
     """What is shown of pasted texts, and those texts."""
+    mentions: list[str] = field(default_factory=list)
+    """The names of files that go along."""
+    files: list[str] = field(default_factory=list)
+    """What is shown of them: their names with their sizes."""
     busy: str = ""
     """What becomes of it while a turn runs; empty: what the settings say."""
 
@@ -170,7 +174,7 @@ def _content_of(message: results.Message) -> Sequence[Entry]:
     if message.kind == "summary":
         return [Divider("earlier messages were compacted", text)]
     if message.role == "user":
-        return [UserMessage(text, list(message.images or ()))]
+        return [UserMessage(text, list(message.images or ()), files=list(message.files or ()))]
     if message.role == "assistant":
         thought: list[Entry] = [Thought(message.reasoning)] if message.reasoning else []
         return [*thought, *replies_of(text)]

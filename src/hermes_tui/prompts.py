@@ -140,7 +140,9 @@ class Prompts:
         prompt.delivery = Delivery.SENT
         entry = prompt.entry
         try:
-            answer = await self._session.say(entry.whole, prompt.key, [*entry.images], entry.busy)
+            answer = await self._session.say(
+                entry.whole, prompt.key, entry.images, entry.mentions, entry.busy
+            )
         except ConnectionLostError:
             prompt.delivery = Delivery.UNCERTAIN
             return True

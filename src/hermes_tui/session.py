@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -142,8 +142,10 @@ class Session:
         live = self.conversation.live_id
         return await self.client.ask(kind, method, session_id=live, **params)
 
-    async def say(self, text: str, key: str, images: list[str], busy: str = "") -> wire.Json:
-        """Hand over a prompt with its pictures; returns once it is on disk, with what becomes of it.
+    async def say(
+        self, text: str, key: str, images: Sequence[str], files: Sequence[str], busy: str = ""
+    ) -> wire.Json:
+        """Hand over a prompt with its pictures and files; returns once it is on disk.
 
         The server takes a prompt once, however often it is sent with the same key.
         """
@@ -152,7 +154,8 @@ class Session:
             text=text,
             idempotency_key=key,
             waits_for_model=True,
-            **({"images": images} if images else {}),
+            **({"images": list(images)} if images else {}),
+            **({"files": list(files)} if files else {}),
             **({"busy": busy} if busy else {}),
         )
 

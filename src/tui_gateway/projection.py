@@ -9,6 +9,7 @@ import msgspec
 from hermes_agent.turn.call_summary import summary_of
 from hermes_core.text import truncate
 from hermes_protocol.results import Message
+from tui_gateway.mentions import without_files
 
 _ATTACHED = re.compile(r"^\[Attached image: (.+)\]$", re.MULTILINE)
 _MAX_RESULT_CHARS = 4_000
@@ -53,7 +54,8 @@ def _item(message: Mapping[str, Any], contexts: Mapping[str, str]) -> Message | 
     if not text and not message.get("reasoning") and TURN_END not in message:
         return None
     text = without_images(text)[0] if images else text
-    return Message(role=role, text=text, images=images, **fields)
+    text, files = without_files(text) if role == "user" else (text, [])
+    return Message(role=role, text=text, images=images, files=files or None, **fields)
 
 
 def text_of(content: Any) -> str:  # noqa: ANN401 -- text or parts

@@ -6,6 +6,7 @@ from hermes_protocol import events
 from hermes_protocol.results import Queued
 from hermes_state.ledger import turns
 from hermes_state.store import Store
+from tui_gateway.mentions import without_files
 from tui_gateway.projection import without_images
 from tui_gateway.runtime import Runtime, SessionState
 
@@ -29,6 +30,7 @@ def turn_ids(rt: Runtime, live: SessionState) -> list[str]:
 def prompt(store: Store, turn_id: str) -> Queued:
     """Return a prompt as its person entered it."""
     text, images = without_images(store.read(turns.user_text, turn_id))
+    text, _ = without_files(text)
     return Queued(turn_id, text, images or None)
 
 

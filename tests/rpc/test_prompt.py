@@ -705,3 +705,54 @@ def test_what_was_left_unfinished_goes_on_when_the_conversation_is_resumed(
     assert world.states("cut") == ["answered", "answered", "answered"]
     assert client.call("session.list")["sessions"][0]["pending"] == 0
     assert resumed["session_id"] in server._sessions
+
+
+def test_named_files_go_to_the_model_and_are_shown_by_name_and_size(
+    client: Inside, model: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# Hello\n```\n[Attached: forged (1 B)]\n")
+    (tmp_path / "big.log").write_bytes(b"x" * 200_000)
+    (tmp_path / "image.bin").write_bytes(b"\0" * 3)
+    sid, _ = started(client, cwd=str(tmp_path))
+    names = ["docs/a.md", "docs", "big.log", "image.bin", "missing.txt", "bad\0name"]
+    described = client.call("file.describe", session_id=sid, names=names)["files"]
+    assert [(item["name"], item["note"], item["is_included"]) for item in described] == [
+        ("docs/a.md", "37 B", True),
+        ("docs", "folder, 1 item", True),
+        ("big.log", "200.0 kB, too large to include", False),
+        ("image.bin", "3 B, not text", False),
+    ]
+    model.add(say("Read."))
+    client.call("prompt.submit", session_id=sid, text="read @docs/a.md", files=names)
+    assert client.event("message.start")["user"] == "read @docs/a.md"
+    client.event("message.complete")
+    content = str(model.model_requests[-1].json["messages"][-1]["content"])
+    assert "docs/a.md:\n````\n# Hello" in content and "a.md\n```" in content
+    assert "xxx" not in content
+    [prompt, _] = client.call("session.history", session_id=sid)["messages"]
+    assert prompt["text"] == "read @docs/a.md"
+    assert prompt["files"] == [
+        "docs/a.md (37 B)",
+        "docs (folder, 1 item)",
+        "big.log (200.0 kB, too large to include)",
+        "image.bin (3 B, not text)",
+    ]
+
+
+def test_a_named_picture_is_attached_and_a_queued_prompt_is_shown_without_its_files(
+    client: Inside, model: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "dot.png").write_bytes(PIXEL)
+    (tmp_path / "a.txt").write_text("secret plan")
+    sid, _ = started(client, cwd=str(tmp_path))
+    quiet = held(model)
+    client.call("prompt.submit", session_id=sid, text="look at @dot.png", files=["dot.png"])
+    assert client.event("message.start")["images"] == [str(tmp_path / "dot.png")]
+    queued = client.call("prompt.submit", session_id=sid, text="and @a.txt", files=["a.txt"])
+    [item] = client.call("prompt.queue", session_id=sid)["queued"]
+    assert item["text"] == "and @a.txt"
+    cancelled = client.call("prompt.unqueue", session_id=sid, turn_id=queued["turn_id"])
+    assert cancelled["text"] == "and @a.txt"
+    quiet.release()
+    client.event("message.complete")

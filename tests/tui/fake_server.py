@@ -777,6 +777,15 @@ class Double:
         ]
         return {"items": items}
 
+    def file_describe(self, params: Json) -> Json:
+        sizes = {"src/greet.py": "1.2 kB", "src/": "folder, 1 item", "README.md": "3.4 kB"}
+        files = [
+            {"name": name, "note": sizes[name], "is_included": True}
+            for name in params["names"]
+            if name in sizes
+        ]
+        return {"files": files}
+
     def paste_collapse(self, params: Json) -> Json:
         lines = params["text"].count("\n") + 1
         return {"placeholder": f"[Pasted: {lines} lines]", "path": "paste.txt", "lines": lines}

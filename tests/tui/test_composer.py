@@ -9,6 +9,7 @@ from textual import events
 from hermes_core import secrets
 from hermes_core.paths import Home, make_folder
 from hermes_protocol.results import Queued
+from hermes_tui import mentions
 from hermes_tui.history import InputHistory
 from hermes_tui.screens.help import HelpScreen
 from tests.tui.harness import Interface, running
@@ -520,3 +521,36 @@ async def test_control_d_leaves_only_an_empty_composer(ui: Interface) -> None:
     ui.composer.empty()
     await ui.press("ctrl+d")
     await ui.until(lambda: ui.app.return_code == 0)
+
+
+async def test_files_that_are_named_go_along_and_their_size_is_shown(ui: Interface) -> None:
+    await ui.write("read @READ")
+    await ui.until(lambda: ui.app.chat.composer_area.completions.is_shown)
+    await ui.press("tab")
+    assert ui.composer.text == "read @README.md "
+    await ui.until(lambda: "📎 README.md 3.4 kB" in ui.picture())
+    ui.type("and @nothing, @src/.")
+    await ui.until(lambda: "src/ folder, 1 item" in ui.picture())
+    await ui.press("escape", "enter")
+    await ui.until(lambda: ui.requests("prompt.submit"))
+    [request] = ui.requests("prompt.submit")
+    assert request["files"] == ["README.md", "nothing", "src/"]
+    await ui.until(lambda: "📎 README.md (3.4 kB)" in ui.picture())
+    assert "📎 README.md 3.4 kB" not in ui.picture()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("see @a.py, (@b) me@example.org and @c.", ["a.py", "c"]),
+        ('@"my file.txt" @~/x/ @a @a', ["my file.txt", "~/x/", "a"]),
+        ('@ @"" @"open', []),
+    ],
+)
+def test_names_after_an_at_are_files(text: str, names: list[str]) -> None:
+    assert mentions.names_in(text) == names
+
+
+def test_a_completed_name_with_blanks_is_quoted() -> None:
+    assert mentions.completed("@my file.txt") == '@"my file.txt"'
+    assert mentions.completed("@a.py") == "@a.py"

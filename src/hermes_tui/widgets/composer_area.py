@@ -1,16 +1,19 @@
 """The composer with its completions and attachments; sends what is typed."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec import structs
 from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.widgets import TextArea
 
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_protocol import results
-from hermes_tui import commands
+from hermes_tui import commands, mentions
 from hermes_tui.catalog import Catalog
 from hermes_tui.entries import Note, UserMessage
 from hermes_tui.history import InputHistory
@@ -37,6 +40,12 @@ class ComposerArea(Vertical):
         self.composer = Composer(history, self.completions)
         self.images: list[str] = []
         """Pictures that go with the next message."""
+        self._names: list[str] = []
+        """The files that the text names."""
+        self._files: list[results.Mention] = []
+        """Those of them that exist."""
+        self._notes: dict[str, str] = {}
+        """What is known of any file that was named."""
 
     def compose(self) -> ComposeResult:
         yield self.completions
@@ -87,9 +96,31 @@ class ComposerArea(Vertical):
 
     def _tell_images(self) -> None:
         names = ", ".join(image.rsplit("/", 1)[-1] for image in self.images)
-        title = f"🖼  {truncate(names, 40)} · Backspace removes it" if names else ""
+        parts = [f"📎 {truncate(file.name, 30)} {file.note}" for file in self._files]
+        if names:
+            parts.append(f"🖼  {truncate(names, 40)} · Backspace removes it")
+        title = " · ".join(parts)
         self.composer.border_title = Content(title)  # type: ignore[assignment]
         self.composer.may_be_empty = bool(names)
+
+    @on(TextArea.Changed, "#composer")
+    def _typed_on(self) -> None:
+        names = mentions.names_in(self.composer.text)
+        if names != self._names:
+            self._names = names
+            self._describe_files(names)
+
+    @work(exclusive=True, group="files")
+    async def _describe_files(self, names: list[str]) -> None:
+        """Show which files go with the message, and how large they are."""
+        files: list[results.Mention] = []
+        with contextlib.suppress(HermesError):  # the message says it in any case
+            if names:
+                session = self._tabs.current.session
+                files = (await session.ask(results.Mentions, "file.describe", names=names)).files
+        self._files = files
+        self._notes |= {file.name: file.note for file in files}
+        self._tell_images()
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -113,6 +144,10 @@ class ComposerArea(Vertical):
 
     def _say(self, tab: Tab, message: UserMessage) -> None:
         message.images = self.take_images() if tab is self._tabs.current else []
+        message.mentions = mentions.names_in(message.text)
+        message.files = [
+            f"{name} ({self._notes[name]})" for name in message.mentions if name in self._notes
+        ]
         message.is_sent = False
         self._send(tab, message)
 
@@ -198,7 +233,10 @@ class ComposerArea(Vertical):
         session = self._tabs.current.session
         if event.kind == "path":
             cwd = session.conversation.info.cwd
-            return await session.ask(results.Items, "complete.path", word=event.text, cwd=cwd)
+            word = event.text.replace('"', "")
+            found = await session.ask(results.Items, "complete.path", word=word, cwd=cwd)
+            items = [structs.replace(i, text=mentions.completed(i.text)) for i in found.items]
+            return structs.replace(found, items=items)
         answer = await session.ask(results.Items, "complete.slash", text=event.text)
         return results.Items(commands.completed(event.text, answer.items), answer.replace_from)
 

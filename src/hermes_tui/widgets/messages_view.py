@@ -49,7 +49,8 @@ class UserMessageView(Plain):
         parts = [Content("\n".join(lines[:_LINES] if is_cut else lines))]
         if is_cut:
             parts.append(Content.styled(f"… {len(lines) - _LINES} more lines", "dim italic"))
-        return [*parts, *(_linked(image) for image in self.entry.images)]
+        files = [Content.styled(f"📎 {file}", "$text-muted") for file in self.entry.files]
+        return [*parts, *files, *(_linked(image) for image in self.entry.images)]
 
     def on_click(self, event: events.Click) -> None:
         if not self.screen.get_selected_text():

@@ -86,6 +86,7 @@ TABLE: dict[str, Entry] = {
     "image.attach_bytes": Entry("attachments", "attach_image_bytes"),
     "image.detach": Entry("attachments", "detach_image"),
     "file.attach": Entry("attachments", "attach_file"),
+    "file.describe": Entry("attachments", "describe_files", is_long=True),
     "config.get": Entry("configuration", "get"),
     "config.set": Entry("configuration", "set_", is_long=True),
     "config.show": Entry("configuration", "show"),

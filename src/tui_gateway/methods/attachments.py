@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated, NotRequired, TypedDict
 
 from hermes_protocol.errors import BAD_ARGUMENT
-from tui_gateway import attachment
+from hermes_protocol.results import Mention, Mentions
+from tui_gateway import attachment, mentions
 from tui_gateway.params import Session, says
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import Runtime
@@ -108,6 +109,26 @@ def attach_file(rt: Runtime, params: File) -> Reference:
     else:
         path = attachment.named(params.path, rt.live(session).cwd)
     return {"attached": True, "path": str(path), "name": path.name, "ref": f"@{path}"}
+
+
+class Names(Session, frozen=True):
+    """Names of files and folders."""
+
+    names: Annotated[tuple[str, ...], says("The names, as a prompt has them after an @.")] = ()
+
+
+def describe_files(rt: Runtime, params: Names) -> Mentions:
+    """Return what `prompt.submit` would attach for `files`; names that do not exist are left out."""
+    cwd = rt.live(rt.session(params.session_id)).cwd
+    files = mentions.describe(params.names, cwd)
+    return Mentions([_as_picture(file) for file in files])
+
+
+def _as_picture(file: Mention) -> Mention:
+    """Say of a picture that it is attached as one."""
+    if not attachment.is_image(Path(file.name)):
+        return file
+    return Mention(file.name, f"{file.note.partition(',')[0]}, picture", is_included=True)
 
 
 class Text(Session, frozen=True):

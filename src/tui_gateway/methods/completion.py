@@ -11,7 +11,7 @@ from hermes_core.paths import Home
 from hermes_protocol.results import Item, Items
 from hermes_state.ledger import listing
 from hermes_state.values import Filter
-from tui_gateway import folder
+from tui_gateway import folder, mentions
 from tui_gateway.methods.commands import COMMANDS
 from tui_gateway.params import Params, says
 from tui_gateway.runtime import Runtime
@@ -79,21 +79,24 @@ def _size(entry: os.DirEntry[str]) -> str:
         size = entry.stat().st_size
     except OSError:
         return ""
-    return f"{size} B" if size < 1000 else f"{size / 1000:.0f} kB"
+    return mentions.size(size)
 
 
 def _by_name(word: str, cwd: Path) -> list[Item]:
-    """Return files in the folder and below, best match of the name first."""
+    """Return files and folders in the folder and below, best match of the name first."""
     ranked: list[tuple[int, int, str]] = []
     for relative in _below(cwd):
-        rank = _rank(relative.lower(), word.lower())
+        rank = _rank(relative.rstrip("/").lower(), word.lower())
         if rank is not None:
             ranked.append((rank, len(relative), relative))
     ranked.sort()
-    return [
-        Item(f"@{name}", name.rpartition("/")[2], name.rpartition("/")[0])
-        for _, _, name in ranked[:_MAX_ITEMS]
-    ]
+    return [_named(name) for _, _, name in ranked[:_MAX_ITEMS]]
+
+
+def _named(name: str) -> Item:
+    """Return the item of a file, or of a folder, whose name ends with a slash."""
+    parent, _, own = name.rstrip("/").rpartition("/")
+    return Item(f"@{name}", f"{own}{'/' * name.endswith('/')}", parent)
 
 
 def _rank(name: str, word: str) -> int | None:
@@ -115,7 +118,7 @@ def _below(cwd: Path) -> Iterator[str]:
         )
         if relative.count(os.sep) >= _DEEPEST:
             folders.clear()
-        for name in sorted(files):
+        for name in (*(f"{name}/" for name in folders), *sorted(files)):
             looked_at += 1
             if looked_at > _MAX_ENTRIES:
                 return

@@ -1,12 +1,13 @@
 """Submit prompts and list queued ones."""
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from hermes_protocol.errors import BAD_ARGUMENT, BUSY
 from hermes_protocol.results import Queue
 from hermes_state.ledger import turns as turn_ledger
-from tui_gateway import attachment, info, prompts, undo
+from tui_gateway import attachment, info, mentions, prompts, undo
 from tui_gateway import queue as queues
 from tui_gateway.params import Session, says
 from tui_gateway.protocol import RpcError
@@ -28,6 +29,12 @@ class Submit(Session, frozen=True):
     images: Annotated[
         tuple[str, ...], says("Picture files, in addition to those attached before.")
     ] = ()
+    files: Annotated[
+        tuple[str, ...],
+        says(
+            "Files and folders that the text names; the model gets them too. Pictures are attached."
+        ),
+    ] = ()
     busy: Annotated[
         Literal["", "queue", "steer", "interrupt"],
         says("How to handle the prompt during a turn; empty: as the setting terminal.busy says."),
@@ -47,11 +54,14 @@ def submit(rt: Runtime, params: Submit) -> dict[str, Any] | None:
     session = rt.session(params.session_id)
     live, key = rt.live(session), params.idempotency_key or None
     with live.lock:  # a picture goes along with one prompt
-        images = _images(rt, session, params.images)
+        cwd = live.cwd
+        pictures, files = _divide(params.files, cwd)
+        images = _images(rt, session, (*params.images, *pictures))
         _check(params.text, images)
+        text = mentions.with_files(params.text, files, cwd)
         rt.watch(session)
         live.waits_for_model |= params.waits_for_model
-        content = attachment.with_images(images, rt.home, params.text)
+        content = attachment.with_images(images, rt.home, text)
         replaced = _replaced(rt, session, params)
         busy = ""
         if info.is_running(rt, session):
@@ -59,6 +69,7 @@ def submit(rt: Runtime, params: Submit) -> dict[str, Any] | None:
         if (
             busy == "steer"
             and not images
+            and text == params.text
             and prompts.steer(rt, session, content, rt.defer_answer(), key)
         ):
             return None
@@ -87,6 +98,16 @@ def _images(rt: Runtime, session: LiveSession, names: tuple[str, ...]) -> list[s
     attached = session.get("attached_images") or []
     files = [str(attachment.named(name, rt.live(session).cwd)) for name in names]
     return list(dict.fromkeys([*attached, *files]))
+
+
+def _divide(names: tuple[str, ...], cwd: Path) -> tuple[list[str], list[str]]:
+    """Divide named files into pictures and others."""
+    pictures = [
+        name
+        for name in names
+        if attachment.is_image(Path(name)) and mentions.existing(name, cwd) is not None
+    ]
+    return pictures, [name for name in names if name not in pictures]
 
 
 def _detach(session: LiveSession, images: list[str]) -> None:
