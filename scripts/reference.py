@@ -327,7 +327,7 @@ def providers_page() -> str:
     parts = [
         "# Providers of models",
         NOTICE,
-        "Set the key of a provider in the environment to use it.",
+        "Run `hermes login PROVIDER` to use one, or set its key in the environment.",
     ]
     rows = (
         [f"`{p.name}`", p.base_url, _coded(p.key_variable), _coded(p.address_variable)]

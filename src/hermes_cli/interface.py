@@ -25,6 +25,12 @@ def is_installed() -> bool:
     return importlib.util.find_spec("textual") is not None
 
 
+def is_first_run() -> bool:
+    """Return whether nothing was set up or said in this home yet."""
+    home = config.home()
+    return not (home.config.exists() or home.database.exists())
+
+
 def run_default() -> int:
     """Run the UI as `hermes` without arguments does; return the exit status."""
     opening = importlib.import_module("hermes_tui.opening").Opening()

@@ -43,7 +43,7 @@ def _open_interface() -> None:
     """Run the terminal UI if this terminal can show it; return if not, or if it fails."""
     from hermes_cli import interface  # noqa: PLC0415 -- see above
 
-    if interface.is_possible() and interface.is_installed():
+    if interface.is_possible() and interface.is_installed() and not interface.is_first_run():
         from hermes_core.errors import HermesError  # noqa: PLC0415 -- see above
 
         try:

@@ -133,7 +133,8 @@ def secrets(settings: Settings, environment: Mapping[str, str] | None = None) ->
     for section, tables in sections.items():
         for name, table in tables.items():
             found |= {f"{section}.{name}.{key}": str(value) for key, value in table.items()}
-    return secrets_in({**env, **found})
+    keys = {f"model.keys.{name}": key for name, key in model.keys.items() if key}
+    return {**secrets_in({**env, **found}), **keys}
 
 
 def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -241,24 +242,38 @@ def update(place: Home, key: str, new: Callable[[Any], object]) -> None:
     with folder_lock(place.root):  # another process may change another setting
         settings = _checked(_read_file(place.config), str(place.config))
         old = getattr(getattr(settings, option.section), option.field)
-        _change(place, option, new(old))
+        _change(place, (option, new(old)))
 
 
-def _change(place: Home, option: Option, value: object) -> None:
+def change_all(place: Home, values: Mapping[str, object]) -> None:
+    """Change several settings as `change` does: all of them, or none."""
+    options_of = {key: _option(key) for key in values}
+    refuse_in_command(f"change {', '.join(values)}")
+    place.create()
+    with folder_lock(place.root):
+        _checked(_read_file(place.config), str(place.config))
+        _change(place, *((options_of[key], value) for key, value in values.items()))
+
+
+def _change(place: Home, *changes: tuple[Option, object]) -> None:
     from hermes_core import toml_text  # noqa: PLC0415 -- costs more than all other imports of a command
 
     old = _read_file(place.config)
     _checked(old, str(place.config))
-    section = old.get(option.section, {})
-    others = {name: item for name, item in section.items() if name != option.field}
-    new = others if value is None else {**others, option.field: value}
-    settings = _checked({**old, option.section: new}, f"the value given for {option.key}")
-    before = place.config.read_bytes().decode("utf-8-sig") if place.config.exists() else ""
-    edits = toml_text.differences({option.section: section}, {option.section: new})
-    text = toml_text.apply(before, edits)
+    names = ", ".join(option.key for option, _ in changes)
+    new = {section: dict(fields) for section, fields in old.items()}
+    for option, value in changes:
+        new.setdefault(option.section, {}).pop(option.field, None)
+        if value is not None:
+            new[option.section][option.field] = value
+    settings = _checked(new, f"the value given for {names}")
+    text = place.config.read_bytes().decode("utf-8-sig") if place.config.exists() else ""
+    for section in dict.fromkeys(option.section for option, _ in changes):
+        edits = toml_text.differences({section: old.get(section, {})}, {section: new[section]})
+        text = toml_text.apply(text, edits)
     if not _yields(text, settings):
         raise ConfigError(
-            f"{option.key} cannot be changed in {place.config} without changing other settings.",
+            f"{names} cannot be changed in {place.config} without changing other settings.",
             fix="Change it there with an editor.",
         )
     try:
@@ -270,7 +285,7 @@ def _change(place: Home, option: Option, value: object) -> None:
         ) from error
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"{option.key}: {value!r} is not valid UTF-8.", fix="Use UTF-8."
+            f"The value given for {names} is not valid UTF-8.", fix="Use UTF-8."
         ) from error
 
 

@@ -172,7 +172,10 @@ def masked(name: str, value: object, *, is_table: bool = False) -> object:
     """Return the value of a setting without secrets, which people would paste into bug reports."""
     if isinstance(value, dict):
         table = cast("dict[str, object]", value)
-        return {key: masked(key, item, is_table=True) for key, item in table.items()}
+        return {
+            key: masked(name if is_secret_name(name) else key, item, is_table=True)
+            for key, item in table.items()
+        }
     if isinstance(value, list):
         items = cast("list[object]", value)
         return [masked(name, item, is_table=is_table) for item in items]

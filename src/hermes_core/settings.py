@@ -60,6 +60,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api_key: Annotated[
         str, _meta("API key for the provider or base_url; better set as environment variable.")
     ] = ""
+    keys: Annotated[
+        dict[str, str], _meta("API keys of providers by name; `hermes login` writes them.")
+    ] = {}
     fallbacks: Annotated[
         list[str], _meta("Models to try in this order when the first one fails: provider/model.")
     ] = []

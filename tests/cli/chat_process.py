@@ -197,6 +197,11 @@ class TerminalChat:
         self.wait_for_prompt()
         self.type(text + ENTER)
 
+    def answer(self, question: str, text: str) -> None:
+        """Wait for a question and type the answer."""
+        self.wait_for(question)
+        self.type(text + ENTER)
+
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
 

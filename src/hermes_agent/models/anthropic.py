@@ -117,6 +117,10 @@ class Anthropic:
                 self._read_whole(answer, gathered, stop)
         return gathered.reply()
 
+    def model_names(self) -> list[str]:
+        """Return the names of all models of the server; none where it does not tell them."""
+        return self._upstream.model_names(Stop())
+
     def close(self) -> None:
         self._upstream.close()
 

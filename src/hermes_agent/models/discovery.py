@@ -10,10 +10,19 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
-from hermes_agent.models.providers import LOCAL, OURS, PLUGIN, Credentials, Provider, Providers
+from hermes_agent.models.providers import (
+    LOCAL,
+    OURS,
+    PLUGIN,
+    STORED_KEY,
+    Credentials,
+    Provider,
+    Providers,
+)
 from hermes_core.errors import ModelError, ModelMissingError
 from hermes_core.paths import Home
 from hermes_core.settings import ModelSettings
@@ -81,8 +90,11 @@ class Discovery:
         for look in self._searches():
             for finding in look():
                 return finding
-        pull = "Download the built-in model with `hermes model pull`."
-        raise ModelMissingError("There is no model.", fix=f"{pull} {self.providers.step_up()}")
+        raise ModelMissingError(
+            "There is no model.",
+            fix="Run `hermes setup`, or download the built-in model with `hermes model pull`."
+            f" {self.providers.step_up()}",
+        )
 
     @property
     def is_download_next(self) -> bool:
@@ -91,7 +103,8 @@ class Discovery:
         in_process = {provider.name for provider in self.providers.in_process}
         if not in_process.isdisjoint((settings.name, settings.provider)):
             return True
-        return not (settings.name or settings.provider or settings.base_url or self._credentials)
+        is_configured = settings.name or settings.provider or settings.base_url or settings.keys
+        return not (is_configured or self._credentials)
 
     def found(self) -> list[Finding]:
         """Return all findings, in the order in which they would be used."""
@@ -118,7 +131,7 @@ class Discovery:
 
     def _searches(self) -> list[Callable[[], Iterable[Finding]]]:
         """Return the searches in order; each may take a moment."""
-        hosted = [partial(self._in_environment, provider) for provider in self.providers.hosted]
+        hosted = [partial(self._with_key, provider) for provider in self.providers.hosted]
         return [
             *hosted,
             lambda: self.local,
@@ -145,10 +158,12 @@ class Discovery:
             for name in names[:1]
         ]
 
-    def _in_environment(self, provider: Provider) -> list[Finding]:
+    def _with_key(self, provider: Provider) -> list[Finding]:
         for variable in (provider.address_variable, provider.key_variable):
             if variable in self._credentials:
                 return [self._hosted(provider, "", f"{variable} is set")]
+        if provider.name in self._settings.keys:
+            return [self._hosted(provider, "", "hermes login stored a key")]
         return []
 
     @cached_property
@@ -228,7 +243,7 @@ class Discovery:
         return next(routers, "")
 
     def _is_configured(self, provider: Provider) -> bool:
-        return not self._credentials.keys().isdisjoint(
+        return provider.name in self._settings.keys or not self._credentials.keys().isdisjoint(
             (provider.key_variable, provider.address_variable)
         )
 
@@ -239,7 +254,8 @@ class Discovery:
             is_its = provider.model_pattern and re.match(
                 provider.model_pattern, name, re.IGNORECASE
             )
-            if is_its and (provider.key_variable in self._credentials or not has_address):
+            has_key = self._key_name(provider, provider.base_url)
+            if is_its and (has_key or not has_address):
                 return provider.name
         if has_address:
             return standard.name
@@ -307,25 +323,33 @@ class Discovery:
     def _hosted(self, provider: Provider, model: str, reason: str) -> Finding:
         """A model of a well-known service, at the address that the environment may give."""
         address = self._credentials.get(provider.address_variable, "")
-        key_name = self._key_name(provider)
+        key_name = self._key_name(provider, address or provider.base_url)
         if address and provider.is_standard:
             return self._at(address, model, reason)
         if not key_name and not address:
             raise ModelMissingError(
                 f"There is no key for {provider.name}.",
-                fix=f"Set {provider.key_variable or _OWN_KEY}, or choose another model with"
-                " `hermes model use`.",
+                fix=f"Run `hermes login {provider.name}`, set {provider.key_variable or _OWN_KEY},"
+                " or choose another model with `hermes model use`.",
             )
         base_url = address or provider.base_url
         if not model and not provider.default_model:
             return self._at(base_url, "", reason, provider.name)
         return Finding(provider.name, model or provider.default_model, reason, base_url, key_name)
 
-    def _key_name(self, provider: Provider) -> str:
-        """Return where the key of a service is; empty when there is none."""
+    def _key_name(self, provider: Provider, base_url: str) -> str:
+        """Return where the key of a service is; empty when there is none.
+
+        A stored key was given for the provider's own address, so it goes to no other.
+        """
         if self._settings.api_key and self._settings.provider == provider.name:
             return _OWN_KEY
-        return provider.key_variable if provider.key_variable in self._credentials else ""
+        if provider.key_variable in self._credentials:
+            return provider.key_variable
+        is_stored = provider.name in self._settings.keys
+        if is_stored and urlsplit(base_url).netloc == urlsplit(provider.base_url).netloc:
+            return f"{STORED_KEY}{provider.name}"
+        return ""
 
     def _key_at(self, base_url: str, name: str) -> str:
         """A key goes to the address it was given for, and to no other."""
@@ -333,7 +357,7 @@ class Discovery:
             return _OWN_KEY
         provider, standard = self.providers.get(name), self.providers.standard
         if provider.key_variable:
-            return self._key_name(provider)
+            return self._key_name(provider, base_url)
         is_given = base_url == self._credentials.get(standard.address_variable)
         is_there = standard.key_variable in self._credentials
         return standard.key_variable if is_given and is_there else ""
@@ -371,6 +395,8 @@ def key_of(key_name: str, settings: ModelSettings, credentials: Credentials) -> 
     """Return the key of this name."""
     if not key_name:
         return ""
+    if key_name.startswith(STORED_KEY):
+        return settings.keys[key_name.removeprefix(STORED_KEY)]
     return settings.api_key if key_name == _OWN_KEY else credentials[key_name]
 
 

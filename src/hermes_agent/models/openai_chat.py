@@ -114,6 +114,10 @@ class OpenAIChat:
                 if not self._dialect.drop(error, body):
                     raise
 
+    def model_names(self) -> list[str]:
+        """Return the names of all models of the server; none where it does not tell them."""
+        return self._upstream.model_names(Stop())
+
     def close(self) -> None:
         self._upstream.close()
 

@@ -85,6 +85,10 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Serves the models of other providers, under provider/model."""
     is_standard: bool = False
     """Its variables also apply to any other server with its wire format."""
+    title: str = ""
+    """The name of the company or service, for people."""
+    key_page: str = ""
+    """The web page where a person gets a key."""
 
     @property
     def subject(self) -> str:
@@ -95,6 +99,12 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_in_process(self) -> bool:
         """Tell whether its models run in this process."""
         return self.adapter in IN_PROCESS
+
+    def for_chats(self, names: Iterable[str]) -> list[str]:
+        """Return those of its models that can chat, as far as their names tell."""
+        chat = [name for name in names if not _OTHER_USE.search(name)]
+        own = [name for name in chat if re.match(self.model_pattern, name, re.IGNORECASE)]
+        return own or chat
 
     def load_models(self) -> "InProcess":
         """Load the module whose models run in this process."""
@@ -107,7 +117,15 @@ class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.load_models().advice() if self.is_in_process else ""
 
 
+_OTHER_USE = re.compile(
+    r"embed|whisper|tts|audio|realtime|transcri|image|dall-e|moderation|rerank", re.IGNORECASE
+)
+"""Words in the names of models that do something else than chat."""
+
 LOCAL, PLUGIN = "local", "plugin"
+
+STORED_KEY = "model.keys."
+"""The beginning of the name of a key that `hermes login` has stored; the provider follows."""
 
 BUILT_IN = (
     Provider(
@@ -120,6 +138,8 @@ BUILT_IN = (
         output_limit="max_completion_tokens",
         lists_facts=False,
         is_standard=True,
+        title="OpenAI",
+        key_page="https://platform.openai.com/api-keys",
     ),
     Provider(
         "anthropic",
@@ -130,6 +150,8 @@ BUILT_IN = (
         default_model="claude-sonnet-5-5",
         model_pattern="claude",
         lists_facts=False,
+        title="Anthropic",
+        key_page="https://console.anthropic.com/settings/keys",
     ),
     Provider(
         "openrouter",
@@ -137,6 +159,8 @@ BUILT_IN = (
         key_variable="OPENROUTER_API_KEY",
         default_model="openrouter/auto",
         is_router=True,
+        title="OpenRouter, with models of many companies",
+        key_page="https://openrouter.ai/keys",
     ),
     Provider(LOCAL, is_local=True),
     Provider("embedded", adapter="embedded", lists_facts=False, is_local=True),

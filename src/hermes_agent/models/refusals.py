@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from hermes_agent.models.providers import STORED_KEY
 from hermes_core import clock, text
 from hermes_core.errors import (
     ContextTooLongError,
@@ -165,6 +166,8 @@ def _refused(status: int, refusal: _Refusal, source: ModelSource) -> tuple[str, 
             fix = f"Set model.api_key to the key that {source.base_url} wants."
             return f"{source.provider} needs an API key, and none is set: {refusal.message}", fix
         fix = f"Set {source.key_name} to a valid key."
+        if source.key_name.startswith(STORED_KEY):
+            fix = f"Store a valid key: hermes login {source.key_name.removeprefix(STORED_KEY)}"
         return f"{source.provider} does not accept the key: {refusal.message}", fix
     if status == 404 or (status == 400 and refusal.matches(_NO_MODEL)):
         if status == 400 or refusal.matches(_NO_MODEL):

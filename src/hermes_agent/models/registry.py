@@ -5,7 +5,7 @@ import importlib
 import logging
 from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -145,18 +145,35 @@ class Registry:
         return provider.is_local or model_facts.find_row(finding.model, provider) is None
 
     def _remote(self, finding: Finding, provider: Provider) -> Model:
+        model = self._adapter(finding, provider, self.server_facts(finding))
+        return RetryingModel(model, retries=self._settings.retries)
+
+    def _adapter(self, finding: Finding, provider: Provider, served: ServerFacts) -> "RemoteModel":
         module, _, name = ADAPTERS[provider.adapter].partition(":")
         with loading:
             adapter = getattr(importlib.import_module(module), name)
-        model: Model = adapter(
-            self.facts(finding, self.server_facts(finding)),
+        return adapter(
+            self.facts(finding, served),
             provider=provider,
             base_url=finding.base_url,
             api_key=key_of(finding.key_name, self._settings, self._credentials),
             key_name=finding.key_name,
             timeout_s=self._settings.timeout_s,
         )
-        return RetryingModel(model, retries=self._settings.retries)
+
+    def model_names(self, finding: Finding) -> list[str]:
+        """Ask the provider of a finding which models it has for chats, in its order.
+
+        Returns none where it does not tell them. Raises ModelError when it cannot be reached.
+        """
+        provider = self.provider(finding)
+        if provider.adapter not in ADAPTERS:
+            return [finding.model, *finding.others]
+        model = self._adapter(finding, provider, ServerFacts())
+        try:
+            return provider.for_chats(model.model_names())
+        finally:
+            model.close()
 
     def _from_plugin(self, name: str) -> Model:
         try:
@@ -188,6 +205,12 @@ def _small(model: Model) -> Model:
     from hermes_agent.models.small import SmallModel  # noqa: PLC0415 -- only weak models need it
 
     return SmallModel(model)
+
+
+class RemoteModel(Model, Protocol):
+    """A model behind an address, which can list the others there."""
+
+    def model_names(self) -> list[str]: ...
 
 
 class PluginModel:

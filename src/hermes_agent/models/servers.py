@@ -57,7 +57,11 @@ class Server:
         page = self._get(f"{self._prefix}/models", stop)
         listed = _object(page.body)
         if page.status != 200 or not isinstance(listed.get("data"), list):
-            raise ModelError(f"{self.base_url} does not list models ({page.status}).")
+            raise ModelError(
+                f"{self.base_url} does not list models ({page.status}).",
+                fix="Check the address; it usually ends in /v1.",
+                status=page.status,
+            )
         entries = _entries(listed["data"])
         return [Served(str(entry["id"]), entry) for entry in entries if entry.get("id")]
 

@@ -11,8 +11,10 @@ from hermes_agent.models.providers import OURS, Provider
 from hermes_agent.turn.stop import Stop
 from hermes_core.errors import ModelError, ModelUnreachableError
 
-_LIST_TIMEOUT_S = 3.0
-"""For the names of all models, when the requested one does not exist."""
+_LIST_TIMEOUT_S = 10.0
+"""For the names of all models."""
+_SUGGESTION_TIMEOUT_S = 3.0
+"""For the same, when the requested model does not exist."""
 
 
 class Upstream:
@@ -51,6 +53,10 @@ class Upstream:
                 )
             yield response
 
+    def model_names(self, stop: Stop) -> list[str]:
+        """Return the names of all models of the server; none where it does not tell them."""
+        return self._names(stop, _LIST_TIMEOUT_S)
+
     def refused_in_stream(self, error: object, stop: Stop) -> ModelError:
         """Return the error that a server sent in place of an event."""
         return refusals.error_in_stream(error, self._who(stop))
@@ -78,9 +84,9 @@ class Upstream:
             self._facts.name,
             self._key_name,
             self._endpoint.base_url,
-            lambda: self._names(stop),
+            lambda: self._names(stop, _SUGGESTION_TIMEOUT_S),
         )
 
-    def _names(self, stop: Stop) -> list[str]:
-        page = self._endpoint.get(self._list_path, stop, timeout_s=_LIST_TIMEOUT_S)
+    def _names(self, stop: Stop, timeout_s: float) -> list[str]:
+        page = self._endpoint.get(self._list_path, stop, timeout_s=timeout_s)
         return refusals.names_in(page.body) if page.status == 200 else []

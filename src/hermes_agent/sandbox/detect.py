@@ -53,6 +53,15 @@ def choose(settings: Settings, grants: Callable[[], HostGrants] = HostGrants) ->
     return Unavailable("; ".join(problems))
 
 
+def survey(settings: Settings) -> dict[str, str]:
+    """Return every sandbox by its name, with what holds commands in it or why it cannot be had."""
+    found: dict[str, str] = {}
+    for name in _CHAIN:
+        tried = _try(name, settings.tools, HostGrants)
+        found[name] = "works here" if isinstance(tried, Sandbox) else tried
+    return {**found, "host": "no sandbox: dangerous commands need an approval"}
+
+
 def summary(settings: Settings) -> str:
     """Say in a line or two what commands of the agent may do, for the start of a surface."""
     try:

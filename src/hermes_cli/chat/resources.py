@@ -1,17 +1,14 @@
 """Resources of a chat, from the settings and the command line: model, tools, store, conversation."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import click
 import msgspec
 
 from hermes_agent.assembly import Assembly, SharedModel
-from hermes_agent.models import embedded
 from hermes_agent.models.discovery import Finding
 from hermes_cli import plugins
-from hermes_cli.commands.app import App
+from hermes_cli.commands.app import App, is_interactive
 from hermes_cli.commands.sessions import find_session
 from hermes_core import log
 from hermes_core.errors import ModelMissingError, SessionNotFoundError, UsageError
@@ -123,30 +120,24 @@ def open_resources(
 
 
 def _find_model(app: App, assembly: Assembly, options: ChatOptions) -> None:
-    """Make sure that there is a model; download one if the user asked for or confirmed that."""
+    """Make sure that there is a model; set one up if the user asked for or agrees to that."""
     try:
         assembly.model(options.model)
-    except ModelMissingError:
-        can_agree = sys.stdin.isatty() and sys.stderr.isatty()
+    except ModelMissingError as error:
+        # the catalog, hashing and archives: needed only to get a model
+        from hermes_cli.commands import model_dialogue, prompts  # noqa: PLC0415
+
+        can_agree = is_interactive()
         is_next = assembly.registry(options.model).discovery.is_download_next
-        if not is_next or not (options.pull or can_agree):
+        is_named = bool(options.model or app.settings.model.name or app.settings.model.provider)
+        if is_next and (options.pull or (can_agree and is_named)):
+            is_done = model_dialogue.download(app, yes=options.pull)
+        elif can_agree and not is_named:
+            prompts.say(f"{error.message} Choose one:")
+            is_done = model_dialogue.ask_for_model(app, keeps="Quit", lists_models=False)
+        else:
             raise
-        _obtain(app, yes=options.pull)
+        if not is_done:
+            raise
+        assembly.renew(msgspec.structs.replace(assembly.settings, model=app.settings.model))
         assembly.model(options.model)
-
-
-def _obtain(app: App, *, yes: bool) -> None:
-    # the catalog, hashing and archives: needed only to download a model
-    from hermes_cli.commands import model_pull  # noqa: PLC0415
-
-    if not yes:
-        click.echo(
-            f"There is no model yet: no key, no local server.\n{embedded.advice()}", err=True
-        )
-    try:
-        model_pull.obtain(app, yes=yes)
-    except click.Abort:
-        raise ModelMissingError(
-            "There is no model.",
-            fix="Set an API key, start a local server, or run: hermes model pull.",
-        ) from None

@@ -34,12 +34,15 @@ COMMANDS: dict[str, Entry] = {
     "doctor": Entry("doctor", "Check the installation and repair it."),
     "gateway": Entry("gateway", "Run the agent in your messengers."),
     "help": Entry("about", "Show the help of a command.", "show_help"),
-    "model": Entry("model", "Show, switch and download models."),
+    "login": Entry("login", "Store the API key of a model provider.", "login"),
+    "logout": Entry("login", "Remove a stored API key.", "logout"),
+    "model": Entry("model", "Choose, show and download models."),
     "plugins": Entry("plugins", "List, enable, disable and create plugins."),
     "restore": Entry("backup", "Replace the home by a backup.", "restore"),
     "security": Entry("security", "Show what the agent may do now, and revoke what you allowed."),
     "serve": Entry("serve", "Run a server that terminals attach to."),
     "sessions": Entry("sessions", "List, search, export and clean up conversations."),
+    "setup": Entry("setup", "Set up the model, the workspace and a messenger."),
     "skills": Entry("skills", "List, show and create skills (your own slash commands)."),
     "tui": Entry("tui", "Open the terminal UI."),
     "undo": Entry("undo", "Undo the last exchanges, and the changes of files they made."),
@@ -127,6 +130,8 @@ def _chat(ctx: click.Context, query: str | None, opening: dict[str, object]) -> 
     if app.as_json:
         app.keep_output(ctx)
     if query is None and interface.is_possible() and not app.as_json:
+        if interface.is_first_run() and not any(opening.values()):
+            importlib.import_module("hermes_cli.commands.setup").offer(app)
         if interface.is_installed():
             return ctx.invoke(tui.command, **opening)
         click.echo(f"This is line mode. For the terminal UI: {interface.install_hint()}", err=True)
