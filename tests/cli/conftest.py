@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hermes_agent.models import discovery
 from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_cli.commands import root
@@ -36,6 +37,13 @@ class Shell:
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
+
+
+@pytest.fixture
+def can_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a key, so that `hermes doctor` finds a model, and no servers to look for."""
+    monkeypatch.setattr(discovery, "PORTS", {})
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-doctor-tests")
 
 
 @pytest.fixture

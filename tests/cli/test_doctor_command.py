@@ -11,6 +11,8 @@ import apsw
 import pytest
 
 from hermes_agent.sandbox import detect
+from hermes_agent.testing.faults import wrong_key
+from hermes_agent.testing.server import ScriptedServer
 from hermes_cli.commands import root
 from hermes_core.paths import Home
 from hermes_state import SessionDB
@@ -19,6 +21,8 @@ from tests.cli.conftest import Shell
 from tests.state.test_faults import NOBODY_UID, as_somebody_else, damage, reachable
 
 __all__ = ["reachable"]
+
+pytestmark = pytest.mark.usefixtures("can_answer")
 
 
 def states(findings: list[dict[str, str]]) -> dict[str, str]:
@@ -290,7 +294,7 @@ def test_a_bad_byte_in_a_text_is_fixed_while_the_store_is_in_use(home: Home, she
 def test_the_folder_that_chats_work_in_is_told(home: Home, shell: Shell) -> None:
     def findings_of(settings: str, status: int = 0) -> list[str]:
         home.create()
-        home.config.write_text(f'{settings}\n[gateway.platforms.email]\naddress = "a@b"\n')
+        home.config.write_text(f'{settings}\n[gateway.platforms.telegram]\ntoken = "1:a"\n')
         home.config.chmod(0o600)
         findings = shell.json("doctor", status=status)
         return [f"{f['state']}: {f['detail']}" for f in findings if f["what"] == "workspace"]
@@ -300,3 +304,50 @@ def test_the_folder_that_chats_work_in_is_told(home: Home, shell: Shell) -> None
     assert refused.startswith("problem: gateway.workspace is /, which contains your home folder")
     (_, allowed) = findings_of('[gateway]\nworkspace = "/"\nbroad_workspace = true')
     assert allowed.startswith("warning: chats may change everything in / without approval")
+
+
+def finding(findings: list[dict[str, str]], what: str) -> dict[str, str]:
+    return next(finding for finding in findings if finding["what"] == what)
+
+
+def test_a_machine_where_nothing_can_answer_is_a_problem(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    model = finding(shell.json("doctor", status=1), "model")
+    assert model["state"] == "problem"
+    assert "hermes setup" in model["fix"]
+    assert "hermes setup" in shell.run("doctor", status=1)
+
+
+def test_a_model_is_asked_only_online(
+    shell: Shell, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.add("ready")
+    monkeypatch.setenv("OPENAI_BASE_URL", server.openai_url)
+    assert "its server answers" in finding(shell.json("doctor"), "model")["detail"]
+    assert server.model_requests == []
+    assert "answered in" in finding(shell.json("doctor --online"), "model")["detail"]
+    assert "OPENAI_API_KEY" in finding(shell.json("doctor"), "keys")["detail"]
+
+
+def test_a_model_that_does_not_answer_is_a_problem_with_its_fix(
+    shell: Shell, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.add(wrong_key())
+    monkeypatch.setenv("OPENAI_BASE_URL", server.openai_url)
+    model = finding(shell.json("doctor --online", status=1), "model")
+    assert "does not accept the key" in model["detail"]
+    assert "OPENAI_API_KEY" in model["fix"]
+    server.close()
+    assert finding(shell.json("doctor", status=1), "model")["state"] == "problem"
+
+
+def test_a_fallback_and_a_platform_that_cannot_work_are_named(home: Home, shell: Shell) -> None:
+    shell.run("config set model.fallbacks anthropic/claude-sonnet-5-5")
+    assert "hermes login anthropic" in finding(shell.json("doctor"), "fallback")["fix"]
+    with home.config.open("a") as file:
+        file.write('[gateway.platforms.email]\naddress = "me@example.org"\n')
+    findings = shell.json("doctor", status=1)
+    assert "password" in finding(findings, "platform")["fix"]
+    assert finding(findings, "gateway")["fix"] == "Run: hermes gateway start"

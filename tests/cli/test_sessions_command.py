@@ -626,6 +626,7 @@ def test_a_list_of_a_source_without_conversations_names_it(talk: SessionDB, shel
     assert shell.run("sessions list --source fax") == "No conversation from 'fax'.\n"
 
 
+@pytest.mark.usefixtures("can_answer")
 @pytest.mark.parametrize("line", ["--version", "sessions list", "sessions export", "doctor"])
 def test_a_command_without_a_place_to_print_to_does_its_work(home: Home, line: str) -> None:
     command = f"exec {shlex.quote(sys.executable)} -m hermes_cli.main {line} >&-"

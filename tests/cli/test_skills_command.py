@@ -1,9 +1,13 @@
 """`hermes skills`, and skills in `hermes chat`."""
 
+import pytest
+
 from hermes_core.paths import Home
 from tests.agent.test_skills import REVIEW, write
 from tests.cli.chat_process import World
 from tests.cli.conftest import Shell
+
+pytestmark = pytest.mark.usefixtures("can_answer")
 
 
 def test_skills_are_listed_with_what_is_wrong_with_others(home: Home, shell: Shell) -> None:

@@ -65,6 +65,7 @@ def test_plain_undo_leaves_the_files(shell: Shell, home: Home, work: Path) -> No
     assert (work / "a.txt").read_text() == "0"
 
 
+@pytest.mark.usefixtures("can_answer")
 def test_doctor_says_whether_checkpoints_are_taken(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import click
 
-from hermes_cli.commands import table
+from hermes_agent.models.embedded.progress import megabytes
+from hermes_cli.commands import doctor_answers, table
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.finding import Finding
 from hermes_core import config
 from hermes_core.errors import HermesError, StoreCorruptError
 from hermes_core.settings import Settings
@@ -24,30 +25,34 @@ from hermes_state.ledger import listing
 
 EXIT_PROBLEMS = 1
 _MIN_FREE_BYTES = 200 * 1024 * 1024
-
-
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    what: str
-    state: Literal["ok", "fixed", "warning", "problem"]
-    detail: str
+_REPAIR = "Run: hermes doctor --fix"
 
 
 @click.command("doctor")
 @click.option("--fix", is_flag=True, help="Repair what can be repaired.")
+@click.option("--online", is_flag=True, help="Ask the model one tiny question.")
 @json_option
 @pass_app
-def command(app: App, fix: bool) -> int:
-    """Check home, permissions, SQLite, the store, the disk and skills; repair with --fix."""
+def command(app: App, fix: bool, online: bool) -> int:
+    """Check that Hermes can work: model, keys, gateway, sandbox, home, store, disk and skills.
+
+    Each finding names its fix; --fix repairs what it can. Exit status 1: there is a problem, for example
+    no model can answer.
+    """
     findings = [finding for check in CHECKS for finding in check(app, fix)]
+    if all(finding.what != "config" or finding.state == "ok" for finding in findings):
+        findings += [
+            *doctor_answers.check_model(app, online=online),
+            *doctor_answers.check_keys(app),
+            *doctor_answers.check_gateway(app),
+        ]
     if app.as_json:
         app.emit([finding._asdict() for finding in findings])
-    app.say(table.render(("CHECK", "STATE", "DETAIL"), findings))
-    bad = any(finding.state == "problem" for finding in findings)
-    if bad and not fix:
-        app.say("\nRun: hermes doctor --fix")
-    return EXIT_PROBLEMS if bad else 0
+    app.say(table.render(("CHECK", "STATE", "DETAIL"), [finding[:3] for finding in findings]))
+    for finding in findings:
+        if finding.state in ("warning", "problem"):
+            app.say(f"\n{finding.what}: {finding.detail}\n  {finding.fix}".rstrip())
+    return EXIT_PROBLEMS if any(finding.state == "problem" for finding in findings) else 0
 
 
 def _versions(_app: App, _fix: bool) -> Iterator[Finding]:
@@ -69,7 +74,8 @@ def _home(app: App, fix: bool) -> Iterator[Finding]:
     try:
         paths = list(_private_paths(root))
     except OSError as error:
-        yield Finding("home", "problem", f"{root} cannot be read: {error.strerror}")
+        detail = f"{root} cannot be read: {error.strerror}"
+        yield Finding("home", "problem", detail, "Set HERMES_HOME to a folder that you may read.")
         return
     yield Finding("home", "ok", str(root))
     for path, mode, expected in paths:
@@ -86,16 +92,15 @@ def _make_usable(path: Path, expected: int, trouble: str, fix: bool) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
     problem = f"{path} has mode {mode:04o} and {trouble}"
     if not fix:
-        return Finding(
-            "permissions", "problem", f"{problem}: chmod {expected:o} {shell_quoted(path)}"
-        )
+        how = f"chmod {expected:o} {shell_quoted(path)}"
+        return Finding("permissions", "problem", f"{problem}: {how}", f"Run: {how}")
     return _change_mode(path, mode, expected)
 
 
 def _make_private(path: Path, mode: int, expected: int, fix: bool) -> Finding:
     if not fix:
         problem = f"{path.name} has mode {mode:04o}: others can read it"
-        return Finding("permissions", "problem", problem)
+        return Finding("permissions", "problem", problem, _REPAIR)
     return _change_mode(path, mode, expected)
 
 
@@ -104,7 +109,8 @@ def _change_mode(path: Path, mode: int, expected: int) -> Finding:
         path.chmod(expected)
     except OSError as error:
         problem = f"{path} has mode {mode:04o}, and chmod failed: {error.strerror}"
-        return Finding("permissions", "problem", problem)
+        how = f"As its owner, run: chmod {expected:o} {shell_quoted(path)}"
+        return Finding("permissions", "problem", problem, how)
     return Finding("permissions", "fixed", f"{path}: mode {mode:04o} changed to {expected:04o}")
 
 
@@ -124,7 +130,7 @@ def _config(app: App, _fix: bool) -> Iterator[Finding]:
     try:
         config.load(app.home)
     except HermesError as error:
-        yield Finding("config", "problem", str(error))
+        yield Finding("config", "problem", error.message, error.fix)
     else:
         exists = app.home.config.exists()
         yield Finding(
@@ -135,11 +141,13 @@ def _config(app: App, _fix: bool) -> Iterator[Finding]:
 def _disk(app: App, _fix: bool) -> Iterator[Finding]:
     place = next(p for p in (app.home.root, *app.home.root.parents) if p.exists())
     free = shutil.disk_usage(place).free
-    detail = f"{free // (1024 * 1024)} MB free"
+    detail = f"{megabytes(free)} free"
     if not os.access(place, os.W_OK):
-        yield Finding("disk", "problem", f"{place} is not writable")
+        how = "Make it writable, or set HERMES_HOME to another folder."
+        yield Finding("disk", "problem", f"{place} is not writable", how)
     elif free < _MIN_FREE_BYTES:
-        yield Finding("disk", "warning", f"{detail}: the store may run out of space")
+        how = "Free some space; `hermes sessions prune` deletes old conversations."
+        yield Finding("disk", "warning", f"{detail}: the store may run out of space", how)
     else:
         yield Finding("disk", "ok", detail)
 
@@ -147,7 +155,8 @@ def _disk(app: App, _fix: bool) -> Iterator[Finding]:
 def _store(app: App, fix: bool) -> Iterator[Finding]:
     path = app.home.database
     if _is_inaccessible(app.home.root):
-        yield Finding("store", "problem", "not checked: the home cannot be entered")
+        detail = "not checked: the home cannot be entered"
+        yield Finding("store", "problem", detail, f"Run: chmod 700 {shell_quoted(app.home.root)}")
         return
     if not path.exists():
         yield Finding("store", "ok", "none yet; the first message creates it")
@@ -161,7 +170,7 @@ def _store(app: App, fix: bool) -> Iterator[Finding]:
     except StoreCorruptError as error:
         yield from _repair(path, error.message, fix)
     except HermesError as error:
-        yield Finding("store", "problem", str(error))
+        yield Finding("store", "problem", error.message, error.fix)
 
 
 def _busy_timeout_s(app: App) -> float:
@@ -206,12 +215,12 @@ def _check_store(path: Path, fix: bool, busy_timeout_s: float) -> Iterator[Findi
 
 def _repair(path: Path, problem: str, fix: bool) -> Iterator[Finding]:
     if not fix:
-        yield Finding("integrity", "problem", problem)
+        yield Finding("integrity", "problem", problem, _REPAIR)
         return
     try:
         report = repair.repair(path)
     except HermesError as error:
-        yield Finding("integrity", "problem", f"{problem} {error}")
+        yield Finding("integrity", "problem", f"{problem} {error.message}", error.fix)
         return
     rows = ", ".join(f"{count} {name}" for name, count in report.recovered.items() if count)
     detail = f"recovered {rows or 'nothing'}; old file: {report.damaged_file.name}"
@@ -224,18 +233,25 @@ def _sandbox(app: App, _fix: bool) -> Iterator[Finding]:
     from hermes_agent.sandbox import detect  # noqa: PLC0415 -- slow to import
 
     try:
-        chosen = detect.choose(app.settings)
+        settings = config.load(app.home, overrides=app.overrides)
+    except HermesError:
+        return  # a finding of its own
+    try:
+        chosen = detect.choose(settings)
     except HermesError as error:
-        yield Finding("sandbox", "problem", str(error))
+        yield Finding("sandbox", "problem", error.message, error.fix)
     else:
-        yield Finding("sandbox", "ok" if chosen.is_confining else "warning", chosen.describe())
+        how = "" if chosen.is_confining else "Install bubblewrap, and set tools.sandbox to auto."
+        state = "ok" if chosen.is_confining else "warning"
+        yield Finding("sandbox", state, chosen.describe(), how)
         if chosen.network.problem:
-            how = "install bubblewrap and util-linux, or set tools.network to open"
-            yield Finding(
-                "network", "warning", f"commands have none: {chosen.network.problem}; {how}"
-            )
-        if app.settings.approvals.mode == "allow":
-            yield Finding("approvals", "warning", "nothing is asked: approvals.mode is allow")
+            how = "Install bubblewrap and util-linux, or set tools.network to open."
+            detail = f"commands have none: {chosen.network.problem}"
+            yield Finding("network", "warning", detail, how)
+        if settings.approvals.mode == "allow":
+            detail = "nothing is asked: approvals.mode is allow"
+            how = "Run: hermes config unset approvals.mode"
+            yield Finding("approvals", "warning", detail, how)
 
 
 def _checkpoints(app: App, _fix: bool) -> Iterator[Finding]:
@@ -246,9 +262,10 @@ def _checkpoints(app: App, _fix: bool) -> Iterator[Finding]:
             found = git.program()
             yield Finding("checkpoints", "ok", f"taken with {found} before turns that write")
         else:
-            yield Finding("checkpoints", "warning", "off; /undo --files restores nothing")
+            how = "Run: hermes config unset tools.checkpoints"
+            yield Finding("checkpoints", "warning", "off; /undo --files restores nothing", how)
     except HermesError as error:
-        yield Finding("checkpoints", "warning", str(error))
+        yield Finding("checkpoints", "warning", error.message, error.fix)
 
 
 def _workspaces(app: App, _fix: bool) -> Iterator[Finding]:
@@ -264,14 +281,14 @@ def _workspaces(app: App, _fix: bool) -> Iterator[Finding]:
     try:
         workspaces = Workspaces(app.home, settings)
     except HermesError as error:
-        yield Finding("workspace", "problem", str(error))
+        yield Finding("workspace", "problem", error.message, error.fix)
         return
     yield Finding("workspace", "ok", workspaces.describe())
     for folder in workspaces.broad:
         detail = (
             f"chats may change everything in {folder} without approval (gateway.broad_workspace)"
         )
-        yield Finding("workspace", "warning", detail)
+        yield Finding("workspace", "warning", detail, "Choose another folder: hermes setup")
 
 
 def _skills(app: App, _fix: bool) -> Iterator[Finding]:
