@@ -69,6 +69,10 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_window: Annotated[
         int, _meta("Context window in tokens; 0: from the server or the built-in table.", ge=0)
     ] = 0
+    images: Annotated[
+        Literal["auto", "on", "off"],
+        _meta("Whether the model sees images; auto: from the server or the built-in table."),
+    ] = "auto"
     max_output_tokens: Annotated[
         int, _meta("Maximum tokens per reply; 0: the limit of the model.", ge=0)
     ] = 0

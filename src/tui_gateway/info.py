@@ -72,7 +72,8 @@ def _outline(rt: Runtime, session: LiveSession) -> Info:
     """Return what is known of a session without the store."""
     live, agent = rt.live(session), session.get("agent")
     facts = _facts(agent)
-    warning = " ".join(filter(None, (live.warning, _failed_plugins(session))))
+    advice = str(getattr(facts, "window_advice", ""))
+    warning = " ".join(filter(None, (live.warning, _failed_plugins(session), advice)))
     return Info(
         model=facts.name if facts else live.model_name or rt.settings.model.name,
         provider=facts.provider if facts else rt.settings.model.provider,

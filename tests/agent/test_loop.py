@@ -20,6 +20,7 @@ from hermes_agent.testing.scripted import (
 )
 from hermes_agent.tools.base import Args, Call, Result
 from hermes_agent.turn.events import (
+    Notice,
     StepStored,
     TextDelta,
     ToolEnded,
@@ -573,3 +574,16 @@ def test_a_failed_call_is_retried_by_nobody_else_than_the_chain(make_chat: MakeC
     chat.say()
     assert len(chat.model.requests) == 1
     assert chat.sink.of(TextDelta) == []
+
+
+@pytest.mark.parametrize(("sees", "notices"), [(False, 1), (True, 0)])
+def test_a_person_is_told_when_the_model_does_not_see_their_image(
+    make_chat: MakeChat, sees: bool, notices: int
+) -> None:
+    facts = Facts("blind", "scripted", 100_000, takes_images=sees)
+    chat = make_chat([call("count"), "Nice."], [Counting().tool()], facts=facts)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    chat.say([{"type": "text", "text": "What is this?"}, image])
+    found = [notice.text for notice in chat.sink.of(Notice)]
+    assert len(found) == notices
+    assert all("model.images" in text for text in found)

@@ -6,7 +6,7 @@ translates them to its wire format and raises nothing but ModelError and Interru
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -48,6 +48,15 @@ class Request(NamedTuple):
     """When given, the reply's text is JSON of this shape, if the model can be held to one."""
 
 
+def has_images(content: object) -> bool:
+    """Return whether the content of a message has parts that are not text."""
+    parts = cast("list[object]", content) if isinstance(content, list) else []
+    return any(
+        isinstance(part, dict) and cast("dict[str, object]", part).get("type") == "image_url"
+        for part in parts
+    )
+
+
 class Usage(NamedTuple):
     """Tokens of one call as the provider counted them; `input_tokens` includes cached ones."""
 
@@ -75,6 +84,18 @@ class Facts(msgspec.Struct, frozen=True):
     is_small: bool = False
     """Weak at tools: gets the short prompt and few tools."""
     takes_images: bool = False
+    is_window_guessed: bool = False
+    """Nobody said how large the window is."""
+
+    @property
+    def window_advice(self) -> str:
+        """Return what a person should know about a window that is a guess; else an empty text."""
+        if not self.is_window_guessed:
+            return ""
+        return (
+            f"The context window of {self.name} is not known; {self.window:,} tokens is a guess."
+            " Set it: hermes config set model.context_window N"
+        )
 
     def cost_usd(self, usage: Usage) -> float:
         """The price of a call."""

@@ -91,8 +91,9 @@ def facts_for(
     name: str, provider: Provider, settings: ModelSettings, served: ServerFacts | None = None
 ) -> Facts:
     """All that is known about a model: from the user, from its server, from the table, or a guess."""
-    served, is_local = served or ServerFacts(), provider.is_local
+    served = served or ServerFacts()
     row = find_row(name, provider)
+    is_local = provider.is_local and not (row and row.hosted_only)
     window = settings.context_window or served.window or _guess(row, is_local)
     most = served.max_output or (row.max_output if row else window // _MAX_OUTPUT_SHARE)
     prices = Prices() if is_local or provider.is_free else served.prices or _prices(row)
@@ -107,9 +108,9 @@ def facts_for(
         cache_write_price=prices.cache_write,
         is_free=is_local or provider.is_free or served.prices == Prices(),
         is_small=_is_small(name, settings, is_local, served),
-        takes_images=served.images
-        if served.images is not None
-        else _supports_images(row, is_local),
+        takes_images=_takes_images(settings, served, row, is_local),
+        is_window_guessed=not (settings.context_window or served.window)
+        and (row is None or is_local),
     )
 
 
@@ -128,8 +129,14 @@ def _prices(row: KnownModel | None) -> Prices:
     return Prices(row.input, row.output, row.cache_read, row.cache_write) if row else Prices()
 
 
-def _supports_images(row: KnownModel | None, is_local: bool) -> bool:
+def _takes_images(
+    settings: ModelSettings, served: ServerFacts, row: KnownModel | None, is_local: bool
+) -> bool:
     """A model that nobody knows is taken to see when it is hosted: its server says if it does not."""
+    if settings.images != "auto":
+        return settings.images == "on"
+    if served.images is not None:
+        return served.images
     return row.images if row else not is_local
 
 

@@ -52,6 +52,8 @@ class KnownModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Price of tokens written to the cache."""
     images: bool = False
     """Whether they accept images."""
+    hosted_only: bool = False
+    """Only their makers run them: a server on this network that offers them is a proxy."""
 
 
 class Provider(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

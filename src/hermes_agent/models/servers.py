@@ -76,9 +76,10 @@ class Server:
                 return self._ollama(served.name, stop)
             if owner == "llamacpp":
                 return self._llama_cpp(served.fields, stop)
-            return self._lm_studio(served.name, stop)
+            found = self._lm_studio(served.name, stop)
         except ModelError:
-            return listed
+            found = listed
+        return found if found.window else _trained(served.fields, found)
 
     def _ollama(self, name: str, stop: Stop | None) -> ServerFacts:
         info = _object(self._post("/api/show", {"model": name}, stop).body)
@@ -153,6 +154,15 @@ def _listed(fields: Fields) -> ServerFacts:
         billions=_positive_int(meta.get("n_params")) / 1e9,
         prices=_prices(fields.get("pricing")),
     )
+
+
+def _trained(fields: Fields, found: ServerFacts) -> ServerFacts:
+    """Add the window that a model was made for, which its server does not change for all we know."""
+    window = _positive_int(_fields(fields.get("meta")).get("n_ctx_train"))
+    window = window or _positive_int(fields.get("n_ctx_train"))
+    if not window:
+        return found
+    return msgspec.structs.replace(found, window=window, note="what the model was made for")
 
 
 def _prices(listed: object) -> Prices | None:

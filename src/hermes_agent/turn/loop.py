@@ -13,10 +13,11 @@ import msgspec
 
 from hermes_agent import compaction
 from hermes_agent.hooks import Hooks
-from hermes_agent.models.base import Reply, Request
+from hermes_agent.models.base import Reply, Request, has_images
 from hermes_agent.turn.context import Prefix, TurnContext
 from hermes_agent.turn.events import (
     Event,
+    Notice,
     Steered,
     StepStored,
     ToolEnded,
@@ -193,6 +194,7 @@ class Loop:
         room = compaction.reply_room(tokens, facts.window, facts.max_output)
         reservation, room = self._meter.reserve(facts, tokens, room)
         request = request._replace(max_output_tokens=room)
+        self._warn_about_images(request)
         reply = self._ask_model(request)
         receipt = self._meter.receipt(reservation, facts, reply)
         self._context.estimator.learn(tokens, reply.usage.input_tokens)
@@ -208,6 +210,20 @@ class Loop:
             )
         )
         return reply, receipt
+
+    def _warn_about_images(self, request: Request) -> None:
+        """Tell the person once per turn that the model does not see the image they sent."""
+        facts = self._model.facts
+        if self._turn.steps or facts.takes_images:
+            return
+        sent = next((row for row in reversed(request.messages) if row["role"] == "user"), None)
+        if sent is not None and has_images(sent["content"]):
+            self._turn.report(
+                Notice(
+                    f"{facts.name} does not see images, as far as is known, so it did not get yours."
+                    " If it does: hermes config set model.images on"
+                )
+            )
 
     def _ask_model(self, request: Request) -> Reply:
         """Ask the model between its two hooks."""

@@ -24,6 +24,8 @@ def greet(view: View, resources: ChatResources, agent: Agent) -> None:
     view.note(f"Model: {found.label} ({found.reason}). Type /help for commands.")
     if OURS.get(found.provider).is_in_process:
         view.note(_STEP_UP)
+    if advice := agent.model.facts.window_advice:
+        view.note(advice)
     view.note(detect.summary(resources.app.settings))
     if unfinished := _elsewhere(agent):
         view.note(unfinished)

@@ -27,6 +27,11 @@ def check_model(app: App, *, online: bool) -> Iterator[Finding]:
         yield Finding("model", "problem", f"{used.label}: {error.message}", error.fix)
     else:
         yield Finding("model", "ok", f"{used.label}: {used.reason}{detail}")
+    if used.base_url:
+        facts = registry.facts(used, registry.server_facts(used))
+        if facts.is_window_guessed:
+            detail = f"{facts.window:,} tokens for {used.label} is a guess"
+            yield Finding("window", "warning", detail, "Set model.context_window to the real one.")
     yield from _fallbacks(app)
 
 

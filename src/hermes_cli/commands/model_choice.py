@@ -273,10 +273,14 @@ def describe(app: App) -> Iterator[str]:
 def lines(app: App, facts: Facts | None, note: str) -> Iterator[str]:
     """Describe what is known about a model."""
     if facts is not None:
+        if facts.is_window_guessed:
+            note = "a guess: nobody says how large it is"
         source = f" ({note})" if note else ""
         yield f"window {facts.window:,} tokens{source}, replies up to {facts.max_output:,}"
         if facts.input_price or facts.output_price:
             yield f"${facts.input_price:g} / ${facts.output_price:g} per million tokens (in / out)"
+        if facts.is_window_guessed:
+            yield "set the real window: hermes config set model.context_window N"
         if facts.is_small:
             yield "small: short prompt, few tools, constrained steps"
     if fallbacks := app.settings.model.fallbacks:

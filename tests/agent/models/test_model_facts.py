@@ -84,6 +84,32 @@ def test_a_local_server_may_have_less_room_than_its_model_was_made_for():
     assert facts.window == UNKNOWN_LOCAL_WINDOW
 
 
+def test_a_hosted_model_behind_a_local_address_is_that_of_its_maker():
+    facts = facts_for("gpt-6.1-terra", Provider("local", is_local=True), AUTO)
+    assert (facts.window, facts.input_price, facts.takes_images) == (1_050_000, 1, True)
+    assert not facts.is_free
+    assert not facts.is_window_guessed
+
+
+def test_a_guess_says_that_it_is_one_and_how_to_replace_it():
+    local = Provider("local", is_local=True)
+    guessed = facts_for("mine", local, AUTO)
+    assert "8,192 tokens is a guess" in guessed.window_advice
+    assert "model.context_window" in guessed.window_advice
+    assert facts_for("llama3.1:8b", local, AUTO).is_window_guessed
+    assert facts_for("mine", Provider("x"), AUTO).is_window_guessed
+    assert not facts_for("mine", local, ModelSettings(context_window=9000)).window_advice
+    assert not facts_for("mine", local, AUTO, ServerFacts(window=9000)).window_advice
+
+
+@pytest.mark.parametrize(("choice", "expected"), [("on", True), ("off", False)])
+def test_the_user_says_whether_a_model_sees(choice: str, expected: bool):
+    settings = ModelSettings(images=choice)  # pyright: ignore[reportArgumentType]
+    for name in ("mine", "gpt-4o"):
+        facts = facts_for(name, Provider("x", is_local=True), settings, ServerFacts(images=None))
+        assert facts.takes_images is expected
+
+
 def test_local_models_cost_nothing_and_hosted_ones_what_is_told():
     used = Usage(1_000_000, 1_000_000)
     assert facts_for("deepseek-chat", Provider("local", is_local=True), AUTO).cost_usd(used) == 0

@@ -71,6 +71,13 @@ def test_llama_cpp_without_that_page_tells_what_the_model_was_made_for():
         assert facts.window == 32768
 
 
+@pytest.mark.parametrize("fields", [{"n_ctx_train": 32768}, {"meta": {"n_ctx_train": 32768}}])
+def test_what_a_model_was_made_for_counts_when_nothing_else_is_told(fields: dict[str, Any]):
+    with facts_from(fields) as facts:
+        assert facts.window == 32768
+        assert facts.note
+
+
 def test_ollama_tells_what_is_loaded():
     pages = {
         "/api/show": {
