@@ -30,7 +30,15 @@ from hermes_core.errors import (
     describe_error,
 )
 from hermes_core.slash_commands import Surface
-from hermes_core.text import counted, one_line, similar, truncate, usd, without_surrogates
+from hermes_core.text import (
+    counted,
+    one_line,
+    similar,
+    truncate,
+    usd,
+    without_marks,
+    without_surrogates,
+)
 from hermes_state.ledger import budgets, lineage, listing, messages, sessions, titles
 from hermes_state.ledger import usage as usage_ledger
 from hermes_state.store import Store
@@ -313,7 +321,7 @@ def _search(context: Context, query: str) -> str:
         return "Nothing found."
     return "\n".join(
         f"{hit['session_id']}  {format_time(hit['timestamp'])}  {hit['role']}:"
-        f" {truncate(one_line(hit['snippet']), 120)}"
+        f" {truncate(one_line(without_marks(hit['snippet'])), 120)}"
         for hit in hits
     )
 

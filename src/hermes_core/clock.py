@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
+_UNITS = ((86400 * 365, "y"), (86400 * 30, "mo"), (86400, "d"), (3600, "h"), (60, "min"))
+
 _read: Callable[[], float] = time.time
 
 
@@ -26,6 +28,15 @@ def date(seconds: float) -> datetime:
 def local(seconds: float) -> str:
     """Format a timestamp to the minute in local time."""
     return f"{date(seconds).astimezone():%Y-%m-%d %H:%M}"
+
+
+def ago(moment: float | None, at: float | None = None) -> str:
+    """Format the time since a moment, in its largest unit; empty for None."""
+    if moment is None:
+        return ""
+    past = (now() if at is None else at) - moment
+    found = next(((size, unit) for size, unit in _UNITS if past >= size), None)
+    return f"{past // found[0]:.0f} {found[1]} ago" if found else "just now"
 
 
 @contextmanager

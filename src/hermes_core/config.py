@@ -175,6 +175,11 @@ def is_dumb_terminal() -> bool:
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
+def has_color() -> bool:
+    """Return whether programs may print colors: NO_COLOR is not set."""
+    return not os.environ.get("NO_COLOR")
+
+
 def pass_on(overrides: Iterable[str]) -> None:
     """Pass `--set` values on to our child processes. Raises ConfigError."""
     for text in overrides:

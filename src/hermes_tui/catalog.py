@@ -1,8 +1,7 @@
 """The conversations and models there are: listing, looking into, renaming, deleting, choosing."""
 
-from hermes_core.text import one_line
+from hermes_core.text import one_line, without_marks
 from hermes_protocol import results
-from hermes_tui import wire
 from hermes_tui.tabs import Tab, Tabs
 
 _LISTED = 200
@@ -93,7 +92,7 @@ def _row_of(hit: results.Hit) -> results.Row:
     return results.Row(
         hit.session_id,
         hit.title,
-        wire.without_marks(hit.snippet or ""),
+        without_marks(hit.snippet or ""),
         last_active=hit.timestamp,
         message_count=hit.message_count,
     )

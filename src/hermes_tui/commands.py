@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from hermes_core import slash_commands
 from hermes_protocol.results import Item
-from hermes_tui.wire import without_marks
 
 _LINE = re.compile(r"/([a-zA-Z][\w-]*)(?:\s+(.*))?\s*", re.DOTALL)
 
@@ -55,8 +54,6 @@ def format_output(name: str, output: str) -> str:
     match name:
         case "help" | "h":
             return helped(output)
-        case "search":
-            return without_marks(output)
         case _:
             return output
 

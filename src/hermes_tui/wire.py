@@ -16,17 +16,6 @@ _SEQUENCE = re.compile(
 )
 _OVERWRITTEN = re.compile(r"[^\n\r]*\r")
 """What a lone carriage return goes back over, as progress bars do."""
-_FIND = re.compile(r">>>(.*?)<<<")
-
-
-def split_matches(text: str) -> list[str]:
-    """A text that was found by a search, in parts; every second one is what was searched for."""
-    return _FIND.split(text)
-
-
-def without_marks(text: str) -> str:
-    """A text that was found by a search, without the marks around what was searched for."""
-    return _FIND.sub(r"\1", text)
 
 
 def read(value: object, kind: type[T]) -> T:

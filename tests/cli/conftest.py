@@ -1,7 +1,13 @@
 """The command line, driven as from a shell but in this process."""
 
+import contextlib
+import fcntl
 import json
+import os
 import shlex
+import struct
+import subprocess
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +19,7 @@ from hermes_agent.testing.server import ScriptedServer
 from hermes_cli import plugins
 from hermes_cli.commands import root
 from hermes_core.paths import Home
-from tests.cli.chat_process import World
+from tests.cli.chat_process import HERMES, World
 
 
 class Shell:
@@ -32,6 +38,27 @@ class Shell:
 
     def json(self, line: str, *, status: int = 0) -> Any:
         return json.loads(self.run(f"{line} --json", status=status))
+
+
+def on_terminal(line: str, home: Home, columns: int = 80, **environment: str) -> str:
+    """Return what a command writes to a terminal of this width."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    plain = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    with subprocess.Popen(
+        [HERMES, *shlex.split(line)],
+        env={**plain, "HERMES_HOME": str(home.root), "TERM": "xterm-256color", **environment},
+        stdin=theirs,
+        stdout=theirs,
+    ) as process:
+        os.close(theirs)
+        output = b""
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while data := os.read(ours, 100_000):
+                output += data
+        os.close(ours)
+    assert process.returncode == 0, output
+    return output.decode().replace("\r\n", "\n")
 
 
 @pytest.fixture

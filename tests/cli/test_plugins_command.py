@@ -34,7 +34,7 @@ def test_the_list_shows_what_is_off_on_and_failed_with_the_reason(home: Home, sh
 
     lines = shell.run("plugins list").splitlines()
     states = {line.split()[0]: line.split()[3] for line in lines[1:4]}
-    assert lines[0].split() == ["Name", "Version", "Source", "State", "Description"]
+    assert lines[0].split() == ["NAME", "VERSION", "SOURCE", "STATE", "DESCRIPTION"]
     assert states == {"broken": "failed", "crash_recovery": "off", "fine": "on"}
     assert "broken: RuntimeError: no luck" in lines
     assert shell.errors == "", "the traceback is for the log"

@@ -1,6 +1,5 @@
 """The command as a whole: version, help, errors, completion, and what it imports."""
 
-import contextlib
 import json
 import os
 import re
@@ -17,10 +16,9 @@ from hermes_cli.commands.root import COMMANDS
 from hermes_core.errors import UsageError
 from hermes_core.paths import Home
 from hermes_core.version import VERSION
-from tests.cli.conftest import Shell
+from tests.cli.chat_process import HERMES
+from tests.cli.conftest import Shell, on_terminal
 from tests.support.faults import needs_dev_full
-
-HERMES = Path(sys.executable).with_name("hermes")
 
 
 def hermes(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -321,18 +319,4 @@ def test_secrets_are_revealed_on_a_terminal_only(home: Home, shell: Shell) -> No
     home.create().config.write_text(ODD_SECRETS, "utf-8")
     shell.run("config show --reveal", status=UsageError.exit_status)
     assert "on a terminal only" in shell.errors
-    ours, theirs = os.openpty()
-    with subprocess.Popen(
-        [HERMES, "config", "show", "--reveal"],
-        env={**os.environ, "HERMES_HOME": str(home.root)},
-        stdin=theirs,
-        stdout=theirs,
-    ) as process:
-        os.close(theirs)
-        output = b""
-        with contextlib.suppress(OSError):  # the end of a terminal
-            while data := os.read(ours, 100_000):
-                output += data
-        os.close(ours)
-    assert process.returncode == 0
-    assert b"x-BBBB" in output
+    assert "x-BBBB" in on_terminal("config show --reveal", home)

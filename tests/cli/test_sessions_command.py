@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import resource
 import shlex
 import subprocess
@@ -20,11 +21,12 @@ from hermes_agent import lease
 from hermes_cli.commands import root
 from hermes_core import attachments, clock
 from hermes_core.paths import Home, make_folder
+from hermes_core.text import width
 from hermes_state import SessionDB, files
 from hermes_state.ledger import effects, leases, lineage, sessions, titles
 from hermes_state.ledger import turns as turn_ledger
 from hermes_state.values import Call, NewSession, OutboundPart
-from tests.cli.conftest import Shell
+from tests.cli.conftest import Shell, on_terminal
 from tests.state.test_faults import NOBODY_UID, as_somebody_else, reachable
 from tests.state.test_foreign import Foreign
 from tests.support.faults import needs_dev_full
@@ -131,8 +133,33 @@ def test_a_turn_that_did_not_end_well_is_told(store: SessionDB, shell: Shell) ->
     assert "[turn failed] no quota" in shell.run("sessions show a")
 
 
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_search_on_a_terminal_fits_and_highlights(
+    talk: SessionDB, home: Home, columns: int
+) -> None:
+    talk.append_message("20261101_100000_aaaaaa", "user", "日本 \x1b[2J " + "a blue house " * 20)
+    output = on_terminal("sessions search blue", home, columns)
+    assert "\x1b[1m\x1b[4mblue\x1b[0m" in output and "\x1b[2J" not in output
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    assert all(width(line) <= columns for line in plain.splitlines())
+    assert ("--full" in plain) == (columns == 40)
+
+
+@pytest.mark.parametrize(
+    ("environment", "styles"),
+    [({"TERM": "dumb"}, set[str]()), ({"NO_COLOR": "1"}, {"1", "4", "0"})],
+)
+def test_a_terminal_shows_no_styles_that_it_should_not(
+    talk: SessionDB, home: Home, environment: dict[str, str], styles: set[str]
+) -> None:
+    output = on_terminal("sessions search blue", home, 80, **environment)
+    assert set(re.findall(r"\x1b\[([0-9;]*)m", output)) == styles
+    assert "blue" in output and ">>>" not in output
+
+
 def test_search_finds_words_and_says_where(talk: SessionDB, shell: Shell) -> None:
-    assert ">>>blue<<<" in shell.run("sessions search blue house")
+    assert shell.run("sessions search blue house").endswith("Remember the blue house.\n")
+    assert ">>>blue<<<" in shell.json("sessions search blue house")[0]["snippet"]
     hit = shell.json("sessions search README --role assistant")[0]
     assert hit["session_id"] == "20261101_100000_aaaaaa"
     assert shell.run("sessions search zeppelin", status=3) == "Nothing found.\n"
@@ -145,9 +172,9 @@ def test_search_finds_words_and_says_where(talk: SessionDB, shell: Shell) -> Non
 def test_the_tree_shows_compactions_and_branches(talk: SessionDB, shell: Shell) -> None:
     branch = talk.write(lineage.branch, "20261103_100000_cccccc")
     lines = shell.run("sessions tree 20261103").splitlines()
-    assert lines[0].startswith("20261102_100000_bbbbbb")
-    assert lines[1].strip().startswith("└─ continuation: 20261103") and lines[1].endswith("←")
-    assert f"branch: {branch}" in lines[2]
+    assert lines[1].split()[:2] == ["20261102_100000_bbbbbb", "1"]
+    assert lines[2].split()[:4] == ["*", "└─", "20261103_100000_cccccc", "continuation"]
+    assert lines[3].split()[:3] == ["└───", branch, "branch"]
 
 
 def test_an_export_comes_back_whole_in_another_home(

@@ -30,3 +30,18 @@ def test_another_clock_holds_for_a_block_and_no_longer_even_after_an_error() -> 
         assert clock.now() == 42.0
         raise RuntimeError
     assert clock.now() > 43.0
+
+
+@pytest.mark.parametrize(
+    ("past", "expected"),
+    [
+        (5, "just now"),
+        (90, "1 min ago"),
+        (7200, "2 h ago"),
+        (86400 * 3, "3 d ago"),
+        (86400 * 800, "2 y ago"),
+    ],
+)
+def test_moments_are_told_in_the_largest_unit(past: float, expected: str) -> None:
+    assert clock.ago(1_000_000_000.0 - past, 1_000_000_000.0) == expected
+    assert clock.ago(None, 0) == ""

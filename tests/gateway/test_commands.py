@@ -679,7 +679,7 @@ def test_what_only_looks_at_or_changes_the_store_needs_no_model(world: World) ->
         "/title Shopping": "called 'Shopping'",
         "/status": "Model: There is no model.",
         "/sessions": "Shopping",
-        "/search milk": "user: remember the >>>milk<<<",
+        "/search milk": "user: remember the milk",
         "/usage": "scripted: 1 call",
         "/model": "/model NAME switches the model",
         "/approve": "There is no open question.",

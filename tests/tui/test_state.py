@@ -27,7 +27,6 @@ from hermes_tui.entries import (
 )
 from hermes_tui.history import InputHistory
 from hermes_tui.preferences import Preferences
-from hermes_tui.relative_time import ago
 from hermes_tui.widgets.status import line
 
 # -- wire --------------------------------------------------------------------------------------------
@@ -351,18 +350,3 @@ def test_our_commands_are_told_from_the_servers(text: str, name: str | None) -> 
     parsed = commands.parse(text)
     assert parsed is not None
     assert commands.local(parsed) == name
-
-
-@pytest.mark.parametrize(
-    ("past", "expected"),
-    [
-        (5, "now"),
-        (90, "2 min ago"),
-        (7200, "2 h ago"),
-        (86400 * 3, "3 d ago"),
-        (86400 * 800, "2 y ago"),
-    ],
-)
-def test_moments_are_told_in_the_largest_unit(past: float, expected: str) -> None:
-    assert ago(1_000_000_000.0 - past, 1_000_000_000.0) == expected
-    assert ago(None, 0) == ""

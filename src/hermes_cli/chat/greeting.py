@@ -6,7 +6,7 @@ from hermes_agent.models.providers import OURS
 from hermes_agent.sandbox import detect
 from hermes_cli.chat.resources import ChatResources
 from hermes_cli.chat.view import View
-from hermes_cli.commands.sessions import ago
+from hermes_core import clock
 from hermes_core.text import one_line, truncate
 from hermes_state.ledger import messages, sessions
 from hermes_state.values import Row
@@ -57,7 +57,7 @@ def show_last_exchange(view: View, resources: ChatResources, agent: Agent) -> No
     title = row["title"] or row["preview"] or agent.session_id
     view.note(
         f"{truncate(one_line(title), 70)}: {row['message_count']} messages,"
-        f" the last {ago(row['last_active_at'])}."
+        f" the last {clock.ago(row['last_active_at'])}."
     )
     while resources.folders_lost:
         lost = resources.folders_lost.pop()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
+from hermes_cli.commands import style
 from hermes_core import config
 from hermes_core.errors import ConfigError, StoreFullError
 from hermes_core.paths import Home
@@ -98,6 +99,11 @@ class App:
         """Print text without control characters; nothing with --json."""
         if not self.as_json:
             click.echo(visible(text).replace("\r", ""))
+
+    def heading(self, text: str) -> None:
+        """Print a heading, in bold where that is possible; nothing with --json."""
+        if not self.as_json:
+            click.echo(style.heading(visible(text)))
 
 
 pass_app = click.make_pass_decorator(App)

@@ -15,7 +15,8 @@ from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import default_tools, plugin_tools
 from hermes_cli import plugins
 from hermes_cli.commands.app import App, json_option, pass_app
-from hermes_cli.commands.sessions import ago, find_session
+from hermes_cli.commands.sessions import find_session
+from hermes_core import clock
 from hermes_core.errors import UsageError
 from hermes_state import SessionDB
 from hermes_state.ledger import lineage, questions
@@ -146,7 +147,7 @@ def _reasons(app: App, verdict: Verdict, grant: Row | None) -> list[str]:
         where = "always" if grant["scope"] == EVERYWHERE else "for this conversation"
         is_call = grant["key"].startswith(gate.CALL_KEY)
         what = "exactly this call" if is_call else grant["subject"]
-        return [*dangers, f"You allowed {what} {where}, {ago(grant['granted_at'])}."]
+        return [*dangers, f"You allowed {what} {where}, {clock.ago(grant['granted_at'])}."]
     if dangers and mode == "allow":
         return [*dangers, "Nobody is asked: approvals.mode is allow."]
     return ["Nothing about it needs an approval."]

@@ -8,6 +8,7 @@ import click
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, is_terminal, json_option, pass_app
 from hermes_cli.commands.group import CommandGroup
+from hermes_cli.commands.table import Column
 from hermes_core import config
 from hermes_core.errors import UsageError
 from hermes_core.secrets import masked
@@ -20,9 +21,10 @@ def command() -> None:
 
 @command.command("show")
 @click.option("--reveal", is_flag=True, help="Print secrets too; on a terminal only.")
+@table.full_option
 @json_option
 @pass_app
-def show(app: App, reveal: bool) -> None:
+def show(app: App, reveal: bool, full: bool) -> None:
     """Print every setting with its value; secrets are masked."""
     if reveal and not (is_terminal() and sys.stdin.isatty()):
         raise UsageError(
@@ -35,7 +37,8 @@ def show(app: App, reveal: bool) -> None:
     if app.as_json:
         app.emit(values)
     rows = [(o.key, _format(values[o.key]), o.description) for o in config.options()]
-    app.say(table.render(("SETTING", "VALUE", "MEANING"), rows))
+    columns = ("SETTING", Column("VALUE", wraps=True), Column("MEANING", rank=1))
+    table.show(app, columns, rows, full=full or reveal)
 
 
 @command.command("set")

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import click
 
-from hermes_agent.models.embedded.progress import megabytes
 from hermes_cli.commands import doctor_answers, table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.finding import Finding
 from hermes_core import config
 from hermes_core.errors import HermesError, StoreCorruptError
 from hermes_core.settings import Settings
-from hermes_core.text import shell_quoted
+from hermes_core.text import human_size, shell_quoted
 from hermes_core.version import VERSION
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection, maintenance, repair
@@ -48,7 +47,7 @@ def command(app: App, fix: bool, online: bool) -> int:
         ]
     if app.as_json:
         app.emit([finding._asdict() for finding in findings])
-    app.say(table.render(("CHECK", "STATE", "DETAIL"), [finding[:3] for finding in findings]))
+    table.show(app, ("CHECK", "STATE", "DETAIL"), [finding[:3] for finding in findings])
     for finding in findings:
         if finding.state in ("warning", "problem"):
             app.say(f"\n{finding.what}: {finding.detail}\n  {finding.fix}".rstrip())
@@ -141,7 +140,7 @@ def _config(app: App, _fix: bool) -> Iterator[Finding]:
 def _disk(app: App, _fix: bool) -> Iterator[Finding]:
     place = next(p for p in (app.home.root, *app.home.root.parents) if p.exists())
     free = shutil.disk_usage(place).free
-    detail = f"{megabytes(free)} free"
+    detail = f"{human_size(free)} free"
     if not os.access(place, os.W_OK):
         how = "Make it writable, or set HERMES_HOME to another folder."
         yield Finding("disk", "problem", f"{place} is not writable", how)

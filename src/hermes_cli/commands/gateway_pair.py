@@ -6,6 +6,7 @@ from gateway import pairing
 from gateway.pairing import Pairing
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.table import Column
 from hermes_core import clock
 from hermes_core.settings import GatewaySettings
 
@@ -52,8 +53,11 @@ def people_(app: App) -> None:
         return
     rows = [(p.platform, p.user_id, p.role, clock.local(p.added_at), p.name) for p in people]
     rows += [(*row, "config.toml", None) for row in configured]
-    headers = ("Platform", "User", "Role", "Since", "Name")
-    app.say(table.render(headers, rows) if rows else "Nobody has access yet.")
+    if rows:
+        columns = ("PLATFORM", Column("USER", wraps=True), "ROLE", Column("SINCE", rank=1), "NAME")
+        table.show(app, columns, rows)
+    else:
+        app.say("Nobody has access yet.")
     for row in pending:
         name = f"{row['name'] or row['user_id']} on {row['platform']}"
         until = clock.local(row["expires_at"])

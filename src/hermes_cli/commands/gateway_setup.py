@@ -15,6 +15,7 @@ from hermes_cli import plugins
 from hermes_cli.commands import gateway, gateway_service, table
 from hermes_cli.commands.app import App, is_interactive, json_option, pass_app
 from hermes_cli.commands.gateway_connect import connect
+from hermes_cli.commands.table import Column
 from hermes_core import config, log
 from hermes_core.errors import ConfigError, HermesError, UsageError
 from hermes_core.secrets import is_secret_name
@@ -42,7 +43,8 @@ def platforms(app: App) -> None:
         keys = ("name", "state", "title", "guarantee")
         app.emit([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    app.say(table.render(("Platform", "State", "Title", "After a crash while sending"), rows))
+    columns = ("PLATFORM", "STATE", Column("TITLE", wraps=True), "AFTER A CRASH WHILE SENDING")
+    table.show(app, columns, rows)
 
 
 @click.command("setup")
@@ -107,7 +109,7 @@ def _choose_platform(app: App) -> str:
             "Name the platform to set up.", fix=f"Use one of: {', '.join(sorted(manifests))}."
         )
     rows = [(name, manifest.title) for name, manifest in sorted(manifests.items())]
-    app.say(table.render(("Platform", "Title"), rows))
+    table.show(app, ("PLATFORM", "TITLE"), rows)
     return click.prompt("Platform", type=click.Choice(sorted(manifests)), default="telegram")
 
 

@@ -12,6 +12,7 @@ from hermes_agent.models.registry import Registry
 from hermes_cli.commands import model_choice, model_dialogue, prompts, table
 from hermes_cli.commands.app import App, is_interactive, json_option, pass_app
 from hermes_cli.commands.group import Entry, LazyGroup
+from hermes_cli.commands.table import Column
 from hermes_core.secrets import without_passwords
 
 _AUTO = "auto"
@@ -108,9 +109,8 @@ def _show(app: App) -> None:
             "".join(f"  {line}\n" for line in model_choice.lines(app, facts, server_facts.note))
         )
     if found:
-        app.say(
-            table.render(("", "MODEL", "WHERE", "WHY"), [_row(registry, f, used) for f in found])
-        )
+        columns = ("", Column("MODEL", wraps=True), Column("WHERE", wraps=True), "WHY")
+        table.show(app, columns, [_row(registry, finding, used) for finding in found])
     if used is not None and (advice := registry.provider(used).advice()):
         app.say(f"\n{advice}")
     if problem is not None:

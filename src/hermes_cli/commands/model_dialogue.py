@@ -8,7 +8,6 @@ import msgspec
 from hermes_agent.models import embedded, trial
 from hermes_agent.models.discovery import Finding
 from hermes_agent.models.embedded import catalog, pull
-from hermes_agent.models.embedded.progress import megabytes
 from hermes_agent.models.providers import Provider
 from hermes_agent.models.registry import Registry
 from hermes_cli.commands import prompts
@@ -28,6 +27,7 @@ from hermes_cli.commands.model_choice import (
 from hermes_cli.commands.prompts import Row
 from hermes_core.errors import ModelError, ModelUnreachableError, UsageError
 from hermes_core.secrets import without_passwords
+from hermes_core.text import human_size
 
 
 def ask_for_key(app: App, provider: Provider) -> bool:
@@ -140,7 +140,7 @@ def ways(app: App, *, keeps: str = "") -> tuple[list[Way], int]:
     suggested = 0
     if not any(registry.provider(finding).is_in_process for finding in found):
         entry = catalog.get(pull.choose(app.home).name)
-        about = f"downloads {megabytes(entry.bytes)}; small, runs on this machine, no key"
+        about = f"downloads {human_size(entry.bytes)}; small, runs on this machine, no key"
         listed.append(Way(Row("Built-in model", about), kind="download"))
         suggested = 0 if found else len(listed) - 1
     if keeps:

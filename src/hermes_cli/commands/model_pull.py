@@ -8,9 +8,10 @@ import click
 
 from hermes_agent.models import embedded
 from hermes_agent.models.embedded import catalog, model_files, pull
-from hermes_agent.models.embedded.progress import Step, megabytes
+from hermes_agent.models.embedded.progress import Step
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_core.errors import ModelMissingError
+from hermes_core.text import human_size
 
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
@@ -69,12 +70,12 @@ def _confirmed(app: App, name: str | None, yes: bool) -> str:
         return entry.name
     if not sys.stdin.isatty():
         raise ModelMissingError(
-            f"{entry.title} is not downloaded yet ({megabytes(entry.bytes)}), and there is no terminal"
+            f"{entry.title} is not downloaded yet ({human_size(entry.bytes)}), and there is no terminal"
             " to ask on.",
             fix=f"Run: hermes model pull {entry.name} --yes.",
         )
     reason = "" if name else f" ({choice.reason})"
-    question = f"Download {entry.title}, {megabytes(entry.bytes)}{reason}?"
+    question = f"Download {entry.title}, {human_size(entry.bytes)}{reason}?"
     click.confirm(question, default=True, abort=True, err=True)
     return entry.name
 
@@ -99,7 +100,7 @@ class Bar:
 
     def _open(self, step: Step) -> None:
         self._label = step.text
-        label = f"{megabytes(step.total)} {step.text}"
+        label = f"{human_size(step.total)} {step.text}"
         self._bar = bar = click.progressbar(length=step.total, label=label, file=sys.stderr)
         bar.pos = step.done
         bar.render_progress()

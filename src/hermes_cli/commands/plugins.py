@@ -8,6 +8,7 @@ from hermes_cli import plugin_sources, plugin_switch, plugin_template, plugins
 from hermes_cli.commands import root, table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import CommandGroup
+from hermes_cli.commands.table import Column
 from hermes_core import config, log
 from hermes_core.errors import UsageError
 from hermes_core.paths import make_folder
@@ -21,9 +22,10 @@ def command() -> None:
 
 
 @command.command("list")
+@table.full_option
 @json_option
 @pass_app
-def show(app: App) -> None:
+def show(app: App, full: bool) -> None:
     """List all plugins, and say why an enabled one failed to load."""
     if app.settings.plugins.enabled:
         _log_to_file(app)
@@ -32,9 +34,18 @@ def show(app: App) -> None:
     if app.as_json:
         app.emit(rows)
         return
-    headers = ["Name", "Version", "Source", "State", "Description"]
-    cells = ([row.name, row.version, row.source, row.state, row.description] for row in rows)
-    app.say(table.render(headers, cells) if rows else "There are no plugins.")
+    if rows:
+        columns = (
+            "NAME",
+            Column("VERSION", rank=2),
+            Column("SOURCE", rank=1),
+            "STATE",
+            "DESCRIPTION",
+        )
+        cells = ((row.name, row.version, row.source, row.state, row.description) for row in rows)
+        table.show(app, columns, cells, full=full)
+    else:
+        app.say("There are no plugins.")
     for row in rows:
         if row.error:
             app.say(f"\n{row.name}: {row.error}")

@@ -16,8 +16,8 @@ from hermes_agent.sandbox import detect, hosts
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.gateway_pair import configured_people
-from hermes_cli.commands.sessions import ago
-from hermes_core import config
+from hermes_cli.commands.table import Column
+from hermes_core import clock, config
 from hermes_core.errors import HermesError, UsageError
 from hermes_core.text import counted
 from hermes_state import SessionDB
@@ -66,8 +66,9 @@ def _show(app: App) -> None:
         report = _report(app, store)
     if app.as_json:
         app.emit(report)
-    for line in _lines(report):
-        app.say(line)
+    for title, body in _sections(report):
+        app.heading(title)
+        app.say(f"{body}\n")
 
 
 def _report(app: App, store: SessionDB) -> _Report:
@@ -202,43 +203,57 @@ def _title(store: SessionDB, conversation_id: str) -> str:
     return str(row["title"] or row["preview"] or conversation_id) if row else conversation_id
 
 
-def _lines(report: _Report) -> Iterator[str]:
+def _sections(report: _Report) -> Iterator[tuple[str, str]]:
+    """Yield the headings of the report, each with its text."""
     sandbox = report["sandbox"]
-    yield f"Sandbox (tools.sandbox = {sandbox['setting']})\n  {sandbox['detail']}"
-    for problem in sandbox.get("passed_over", ()):
-        yield f"  not used: {problem}"
-    yield f"\nNetwork of commands (tools.network = {report.get('network_setting', '')})"
-    yield f"  {report['network'] or 'none'}"
+    unused = "".join(f"\n  not used: {problem}" for problem in sandbox.get("passed_over", ()))
+    yield f"Sandbox (tools.sandbox = {sandbox['setting']})", f"  {sandbox['detail']}{unused}"
+    network = [report["network"] or "none"]
     for source in dict.fromkeys(entry["from"] for entry in report["hosts"]):
         names = [entry["host"] for entry in report["hosts"] if entry["from"] == source]
-        yield f"  {source}: {', '.join(names)}"
-    yield "\nFolders that the agent changes without a question"
-    yield _table(report["workspaces"], "folder", "for")
+        network.append(f"{source}: {', '.join(names)}")
+    setting = report.get("network_setting", "")
+    yield f"Network of commands (tools.network = {setting})", "\n".join(f"  {n}" for n in network)
+    folders = _table(report["workspaces"], "folder", "for")
+    yield "Folders that the agent changes without a question", folders
     if report["plugins"]:
-        yield f"\nPlugins, which run with your rights\n  {', '.join(report['plugins'])}"
+        yield "Plugins, which run with your rights", f"  {', '.join(report['plugins'])}"
     yield (
-        f"\nApprovals (approvals.mode = {report['approvals']},"
-        f" approvals.edits = {report['edits']} for changes in the workspace)"
+        f"Approvals (approvals.mode = {report['approvals']},"
+        f" approvals.edits = {report['edits']} for changes in the workspace)",
+        _table(report["rules"], "effect", "tool", "pattern") or "  no rules in policy.toml",
     )
-    yield _table(report["rules"], "effect", "tool", "pattern") or "  no rules in policy.toml"
-    yield "\nWhat you allowed for longer (revoke: hermes security revoke ID)"
-    grants = [{**row, "age": ago(row["granted_at"])} for row in report["grants"]]
-    yield _table(grants, "id", "where", "age", "tool_name", "subject") or "  nothing"
-    yield "\nPeople (change: hermes gateway role, forget)"
-    yield _table(report["people"], "platform", "user", "role", "name", "from") or "  only you, here"
-    yield from _read_lines(report["read"])
+    grants = [{**row, "age": clock.ago(row["granted_at"])} for row in report["grants"]]
+    yield (
+        "What you allowed for longer (revoke: hermes security revoke ID)",
+        _table(grants, "id", "where", "age", "tool_name", "subject") or "  nothing",
+    )
+    yield (
+        "People (change: hermes gateway role, forget)",
+        _table(report["people"], "platform", "user", "role", "name", "from") or "  only you, here",
+    )
+    if report["read"]:
+        yield "What the latest conversations have read", "\n".join(_read_lines(report["read"]))
     if report["effects"]:
-        yield "\nWhat last left this machine"
-        effects = [{**row, "age": ago(row["noted_at"])} for row in report["effects"]]
-        yield _table(effects, "age", "kind", "detail", "conversation")
+        effects = [{**row, "age": clock.ago(row["noted_at"])} for row in report["effects"]]
+        yield (
+            "What last left this machine",
+            _table(effects, "age", "kind", "detail", "conversation"),
+        )
+
+
+_HEADS = {
+    "tool_name": Column("TOOL"),
+    "where": Column("WHERE", wraps=True),
+    "detail": Column("DETAIL", wraps=True),
+    "folder": Column("FOLDER", wraps=True),
+}
 
 
 def _read_lines(rows: list[_Report]) -> Iterator[str]:
-    if rows:
-        yield "\nWhat the latest conversations have read"
     for row in rows:
         asks = "asks before it sends or keeps anything" if row["asks"] else "sends as it may"
-        yield f"  {row['conversation']} ({ago(row['noted_at'])}): {asks}"
+        yield f"  {row['conversation']} ({clock.ago(row['noted_at'])}): {asks}"
         for kind, sources in (("outside text", row["outside"]), ("private data", row["private"])):
             if sources:
                 yield f"    {kind}: {taint.listed(sources)}"
@@ -247,5 +262,5 @@ def _read_lines(rows: list[_Report]) -> Iterator[str]:
 def _table(rows: list[_Report], *columns: str) -> str:
     if not rows:
         return ""
-    text = table.render([c.upper() for c in columns], [[row[c] for c in columns] for row in rows])
-    return "\n".join(f"  {line}" for line in text.splitlines())
+    heads = [_HEADS.get(column, column) for column in columns]
+    return table.render(heads, [[row[c] for c in columns] for row in rows], indent=2)

@@ -1,7 +1,7 @@
 """`hermes sessions`: list, show, search, export and clean up conversations."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any, NoReturn, cast
 
@@ -10,9 +10,10 @@ import click
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app, progress
 from hermes_cli.commands.group import Entry, LazyGroup
+from hermes_cli.commands.table import Column
 from hermes_core import clock
 from hermes_core.errors import ConversationBusyError, SessionNotFoundError, UsageError
-from hermes_core.text import counted, one_line, truncate, visible
+from hermes_core.text import counted, human_size, one_line, truncate, usd, visible
 from hermes_state import SessionDB, files
 from hermes_state.ledger import effects, lineage, listing, outbox, partials, titles
 from hermes_state.ledger import messages as message_ledger
@@ -20,6 +21,20 @@ from hermes_state.ledger import sessions as session_ledger
 from hermes_state.ledger import turns as turn_ledger
 from hermes_state.transitions import TurnState
 from hermes_state.values import Sort
+
+_LAST_ACTIVE = Column("LAST ACTIVE", rank=1)
+_SOURCE = Column("SOURCE", rank=3)
+_MESSAGES = Column("MESSAGES", rank=2)
+
+_MAX_LEVEL = 8
+"""Levels of a tree that are indented."""
+_LABELS = {
+    "cost_usd": "Cost",
+    "first_at": "First activity",
+    "last_at": "Last activity",
+    "database_bytes": "Database",
+    "by_source": "Conversations from",
+}
 
 AMOUNT = click.IntRange(0, 1_000_000)
 EXIT_NOTHING_FOUND = 3
@@ -48,6 +63,7 @@ def command() -> None:
 @click.option("--archived", is_flag=True, help="Show archived conversations.")
 @click.option("--all", "children", is_flag=True, help="Show every session, also compacted ones.")
 @click.argument("text", required=False)
+@table.full_option
 @json_option
 @pass_app
 def list_(
@@ -58,6 +74,7 @@ def list_(
     archived: bool,
     children: bool,
     text: str | None,
+    full: bool,
 ) -> None:
     """List conversations, last active first; TEXT filters by title, first words or id."""
     with app.store_to_read() as store:
@@ -73,21 +90,17 @@ def list_(
         return app.emit(found)
     if not found:
         return app.say(_nothing_listed(text, source))
-    return app.say(
-        table.render(
-            ("ID", "LAST ACTIVE", "SOURCE", "MESSAGES", "TITLE"),
-            [
-                (
-                    row["id"],
-                    ago(row["last_active_at"]),
-                    row["source"],
-                    row["message_count"],
-                    row["title"] or row["preview"] or "(empty)",
-                )
-                for row in found
-            ],
+    rows = [
+        (
+            row["id"],
+            clock.ago(row["last_active_at"]),
+            row["source"],
+            row["message_count"],
+            row["title"] or row["preview"] or "(empty)",
         )
-    )
+        for row in found
+    ]
+    return table.show(app, ("ID", _LAST_ACTIVE, _SOURCE, _MESSAGES, "TITLE"), rows, full=full)
 
 
 def _nothing_listed(text: str | None, source: str | None) -> str:
@@ -224,6 +237,7 @@ def _format_call(call: Any) -> str:  # noqa: ANN401 -- as above
     show_default=True,
     help="Order of the results.",
 )
+@table.full_option
 @json_option
 @pass_app
 def search(  # noqa: PLR0913 -- one parameter per option
@@ -236,6 +250,7 @@ def search(  # noqa: PLR0913 -- one parameter per option
     since: str | None,
     until: str | None,
     sort: Sort,
+    full: bool,
 ) -> int:
     """Search messages. All words must occur; "a phrase", prefix*, -without, OR.
 
@@ -260,7 +275,8 @@ def search(  # noqa: PLR0913 -- one parameter per option
             (hit["session_id"], clock.local(hit["timestamp"]), hit["role"], hit["snippet"])
             for hit in hits
         ]
-        app.say(table.render(("SESSION", "WHEN", "WHO", "WHAT"), rows))
+        columns = ("ID", Column("WHEN", rank=1), Column("ROLE", rank=2), "TEXT")
+        table.show(app, columns, rows, full=full, marked=True)
     else:
         app.say("Nothing found.")
     return 0 if hits else EXIT_NOTHING_FOUND
@@ -268,23 +284,27 @@ def search(  # noqa: PLR0913 -- one parameter per option
 
 @command.command("tree")
 @click.argument("session")
+@table.full_option
 @json_option
 @pass_app
-def tree(app: App, session: str) -> None:
+def tree(app: App, session: str, full: bool) -> None:
     """Show the tree of a conversation: compactions, branches, sub-agents."""
     with app.store_to_read() as store:
         session_id = find_session(store, session)
         rows = store.read(lineage.tree, session_id)
     if app.as_json:
         return app.emit(rows)
-    for row in rows:
-        relation = f"{row['relation']}: " if row["relation"] else ""
-        here = " ←" if row["id"] == session_id else ""
-        app.say(
-            f"{'   ' * row['level']}{'└─ ' if row['level'] else ''}{relation}{row['id']}"
-            f" ({row['message_count']} messages) {row['title'] or row['preview'] or ''}{here}"
-        )
-    return None
+    cells = [("*" if row["id"] == session_id else "", *_branch(row)) for row in rows]
+    columns = ("", "ID", Column("RELATION", rank=1), _MESSAGES, "TITLE")
+    return table.show(app, columns, cells, full=full)
+
+
+def _branch(row: dict[str, Any]) -> tuple[object, ...]:
+    """Return the cells of a session, whose id is indented by its level in the tree."""
+    level = min(row["level"], _MAX_LEVEL)
+    stem = f"└{'─' * (2 * level - 1)} " if level else ""
+    title = row["title"] or row["preview"]
+    return f"{stem}{row['id']}", row["relation"], row["message_count"], title
 
 
 @command.command("rename")
@@ -399,20 +419,16 @@ def _list_candidates(app: App, old: list[dict[str, Any]]) -> None:
     if app.as_json:
         return app.emit(old)
     if old:
-        app.say(
-            table.render(
-                ("ID", "LAST ACTIVE", "MESSAGES", "TITLE"),
-                [
-                    (
-                        row["id"],
-                        clock.local(row["last_active_at"]),
-                        row["message_count"],
-                        row["title"] or row["preview"],
-                    )
-                    for row in old
-                ],
+        rows = [
+            (
+                row["id"],
+                clock.local(row["last_active_at"]),
+                row["message_count"],
+                row["title"] or row["preview"],
             )
-        )
+            for row in old
+        ]
+        table.show(app, ("ID", _LAST_ACTIVE, _MESSAGES, "TITLE"), rows)
     return app.say(f"Would delete {counted(len(old), 'conversation')}.")
 
 
@@ -426,17 +442,22 @@ def stats(app: App) -> None:
         numbers["database_bytes"] = store.path.stat().st_size
     if app.as_json:
         return app.emit(numbers)
-    rows = [
-        (name.replace("_", " "), clock.local(value) if name.endswith("_at") and value else value)
-        for name, value in numbers.items()
-        if not isinstance(value, dict)
-    ]
-    rows += [
-        (f"{group.replace('_', ' ')}: {name}", count)
-        for group in ("by_source", "turns")
-        for name, count in numbers[group].items()
-    ]
-    return app.say(table.render(("WHAT", "VALUE"), rows))
+    return table.show(app, ("WHAT", Column("VALUE", right=True)), _statistics(numbers))
+
+
+def _statistics(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Describe the statistics for people."""
+    for name, value in numbers.items():
+        label = _LABELS.get(name, name.replace("_", " ").capitalize())
+        if isinstance(value, dict):
+            counts = cast("dict[str, int]", value).items()
+            yield from ((f"{label} {key}", f"{count:,}") for key, count in counts)
+        elif name.endswith("_at"):
+            yield label, clock.local(value) if value else "never"
+        elif name.endswith("_bytes"):
+            yield label, human_size(value)
+        else:
+            yield label, usd(value) if name.endswith("_usd") else f"{value:,}"
 
 
 def find_session(store: SessionDB, text: str) -> str:
@@ -476,13 +497,3 @@ def point_in_time(text: str | None) -> float | None:
             f"{text!r} is not a valid date or age.",
             fix="Write 2026-11-30, 2026-11-30T08:00, 7d or 12h.",
         ) from error
-
-
-def ago(seconds: float) -> str:
-    """Format the age of a timestamp in its largest unit."""
-    passed = clock.now() - seconds
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
-        if passed >= size:
-            is_recent = passed < 30 * 86_400
-            return f"{int(passed // size)}{unit} ago" if is_recent else clock.local(seconds)
-    return "just now"

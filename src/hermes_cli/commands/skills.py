@@ -10,6 +10,7 @@ from hermes_agent.skills import SkillSet
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
 from hermes_cli.commands.group import CommandGroup
+from hermes_cli.commands.table import Column
 from hermes_core import slash_commands
 from hermes_core.errors import UsageError
 
@@ -30,9 +31,10 @@ def command() -> None:
 
 
 @command.command("list")
+@table.full_option
 @json_option
 @pass_app
-def show_all(app: App) -> None:
+def show_all(app: App, full: bool) -> None:
     """List all skills, and say what is wrong with broken ones."""
     skill_set = skills.load_all(app.home)
     rows = list(_rows(skill_set))
@@ -40,9 +42,11 @@ def show_all(app: App) -> None:
         broken = [{"message": error.message, "fix": error.fix} for error in skill_set.broken]
         app.emit({"skills": [row._asdict() for row in rows], "broken": broken})
         return
-    cells = ((f"/{row.name}", row.state, row.description) for row in rows)
-    nothing = "No skills yet. Create one with: hermes skills new NAME"
-    app.say(table.render(("Skill", "State", "Description"), cells) if rows else nothing)
+    if rows:
+        cells = ((f"/{row.name}", row.state, row.description) for row in rows)
+        table.show(app, ("SKILL", Column("STATE", rank=1), "DESCRIPTION"), cells, full=full)
+    else:
+        app.say("No skills yet. Create one with: hermes skills new NAME")
     for text in problems(skill_set):
         app.say(f"\n{text}")
 

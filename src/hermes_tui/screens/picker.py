@@ -9,12 +9,11 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from hermes_core import clock
+from hermes_core.clock import ago
 from hermes_core.errors import HermesError
-from hermes_core.text import fit, one_line, truncate
+from hermes_core.text import fit, one_line, split_matches, truncate
 from hermes_protocol import results
-from hermes_tui import wire
 from hermes_tui.catalog import Catalog
-from hermes_tui.relative_time import ago
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.tabs import Tabs
 from hermes_tui.widgets.plain import Plain
@@ -258,4 +257,4 @@ def _found(hit: results.Hit | None) -> list[Content]:
 
 
 def _parts_of(hit: results.Hit) -> list[str]:
-    return wire.split_matches(" ".join((hit.snippet or "").split()))
+    return split_matches(" ".join((hit.snippet or "").split()))

@@ -10,11 +10,11 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from hermes_core import clock
+from hermes_core.clock import ago
 from hermes_core.errors import HermesError
 from hermes_core.text import one_line, truncate
 from hermes_protocol import results
 from hermes_tui.catalog import Catalog
-from hermes_tui.relative_time import ago
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.tabs import Tabs
 

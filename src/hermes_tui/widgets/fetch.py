@@ -10,6 +10,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from hermes_core.errors import HermesError
+from hermes_core.text import human_size
 from hermes_protocol import results
 from hermes_protocol.events import Progress
 from hermes_tui.entries import Note
@@ -50,7 +51,8 @@ class DownloadProgress:
         bar = Content.assemble(
             ("█" * full, "$text-primary"),
             ("░" * (_BAR - full), "dim"),
-            f" {share:.0%}  {_size(self.done)} of {_size(self.offer.bytes)}{self._time_left(now)}",
+            f" {share:.0%}  {human_size(self.done)} of {human_size(self.offer.bytes)}",
+            self._time_left(now),
         )
         return Content("\n").join([title, bar])
 
@@ -71,7 +73,7 @@ class OfferCard(Card):
             " wrong; for better answers set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
         )
         choices = [
-            Choice(_YES, f"Download it ({_size(offer.bytes)})", "1"),
+            Choice(_YES, f"Download it ({human_size(offer.bytes)})", "1"),
             Choice(_NO, "Not now", "2"),
         ]
         super().__init__("", "There is no model yet", text, choices, marked=0)
@@ -192,7 +194,3 @@ class Fetch(Vertical):
             await self._tab.session.call("model.pull.stop")
         except HermesError as error:
             await self._tab.add_error(error)
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from hermes_agent.models.embedded import hardware
-from hermes_agent.models.embedded.progress import megabytes
 from hermes_agent.models.embedded.slots import Slots
 from hermes_agent.turn.events import Event, Notice, Sink
 from hermes_agent.turn.stop import Stop
@@ -34,6 +33,7 @@ from hermes_core.errors import (
 )
 from hermes_core.installation import install_command
 from hermes_core.paths import make_folder
+from hermes_core.text import human_size
 
 if TYPE_CHECKING:
     import xllamacpp
@@ -164,7 +164,7 @@ class Engine:
                 f"The model file {self.path} is gone.", fix="Download it again: hermes model pull."
             )
         library = _library()
-        size = megabytes(self.path.stat().st_size)
+        size = human_size(self.path.stat().st_size)
         tell(Notice(f"Loading the embedded model {self.path.stem} ({size})."))
         params = self._params(library)
         # While it loads, nothing else in this process runs: slow disks are to be waited for before.

@@ -18,8 +18,3 @@ Progress = Callable[[Step], None]
 
 def ignore(_step: Step) -> None:
     """The watcher of a fetch that nobody watches."""
-
-
-def megabytes(count: float) -> str:
-    """A size as a person reads it."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count, 0) / 1e6:.0f} MB"

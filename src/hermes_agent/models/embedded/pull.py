@@ -18,11 +18,12 @@ from hermes_agent.models.embedded import catalog, hardware, model_files
 from hermes_agent.models.embedded import gguf as gguf_file
 from hermes_agent.models.embedded import hub as model_hub
 from hermes_agent.models.embedded.catalog import Entry
-from hermes_agent.models.embedded.progress import Progress, Step, ignore, megabytes
+from hermes_agent.models.embedded.progress import Progress, Step, ignore
 from hermes_core.errors import ModelMissingError, ModelUnreachableError, UsageError
 from hermes_core.locks import LockFile, LockHeldError
 from hermes_core.paths import Home, make_folder
 from hermes_core.settings import ModelSettings
+from hermes_core.text import human_size
 
 _SPARE_BYTES = 200_000_000
 """What stays free on the disk: a piece on its way, and room for the conversations."""
@@ -213,13 +214,13 @@ def _shortage(entry: Entry, free: int, spare: int | None) -> str:
     """Say what the machine has too little of for this model; empty when there is enough."""
     if free < entry.bytes + _SPARE_BYTES:
         return (
-            f"{entry.name} needs {megabytes(entry.bytes + _SPARE_BYTES)} on the disk, "
-            f"{megabytes(free)} are free"
+            f"{entry.name} needs {human_size(entry.bytes + _SPARE_BYTES)} on the disk, "
+            f"{human_size(free)} are free"
         )
     if spare is not None and spare < entry.memory_bytes:
         return (
-            f"{entry.name} needs {megabytes(entry.memory_bytes)} of memory, "
-            f"{megabytes(spare)} are free"
+            f"{entry.name} needs {human_size(entry.memory_bytes)} of memory, "
+            f"{human_size(spare)} are free"
         )
     return ""
 

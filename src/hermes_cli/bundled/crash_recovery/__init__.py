@@ -22,6 +22,7 @@ import msgspec
 
 from hermes_cli.commands import table
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.table import Column
 from hermes_cli.plugins import PluginContext
 from hermes_core import clock
 from hermes_core.locks import LockFile, is_locked
@@ -196,9 +197,8 @@ def _recovery(journal: Journal) -> click.Group:
         if app.as_json:
             app.emit([_described(note) for note in notes])
         elif notes:
-            rows = (_described(note).values() for note in notes)
-            headers = ["Session", "When", "How", "Where", "Continue with"]
-            app.say(table.render(headers, map(tuple, rows)))
+            columns = ("ID", "WHEN", "HOW", Column("WHERE", wraps=True), "CONTINUE WITH")
+            table.show(app, columns, map(_row, notes))
         else:
             app.say("Every conversation ended properly.")
 
@@ -217,6 +217,11 @@ def _recovery(journal: Journal) -> click.Group:
         app.say(f"Removed {len(chosen)} of {len(noted)}.")
 
     return recovery
+
+
+def _row(note: Note) -> tuple[str, ...]:
+    found = {**_described(note), "noted_at": clock.local(note.noted_at)}
+    return tuple(found.values())
 
 
 def _described(note: Note) -> dict[str, str]:
