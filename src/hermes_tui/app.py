@@ -158,7 +158,13 @@ class HermesApp(App[int], inherit_bindings=False):
         self.push_screen(ModelScreen(self.tabs), self._model_chosen)
 
     async def _model_chosen(self, name: str | None) -> None:
-        if name:
+        from hermes_tui.screens import models  # noqa: PLC0415 -- loaded by now
+
+        if name == models.SETUP:
+            await self.chat.run_setup()
+        elif name == models.DOWNLOAD:
+            self.chat.fetch.download()
+        elif name:
             await self.chat.composer_area.choose_model(name)
 
     def action_help(self) -> None:

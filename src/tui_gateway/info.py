@@ -93,7 +93,7 @@ def _outline(rt: Runtime, session: LiveSession) -> Info:
         profile_name="default",
         lazy=True if agent is None else None,
         advice=_advice(facts),
-        credential_warning=str(live.error) if live.error is not None else None,
+        credential_warning=str(live.error) if live.error is not None else "",
         config_warning=warning or None,
     )
 

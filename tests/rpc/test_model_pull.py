@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from hermes_agent.models import discovery
 from hermes_agent.models.embedded import catalog, hardware
 from hermes_agent.models.embedded.catalog import Entry
+from hermes_agent.testing.server import ScriptedServer
+from hermes_core import config
 from hermes_core.paths import Home
 from hermes_state import SessionDB
 from hermes_state.ledger import turns
@@ -144,3 +147,29 @@ def test_a_prompt_of_a_client_that_offers_nothing_fails_with_what_to_do(poor: In
     ended = poor.say(poor.open())
     assert ended["status"] == "error"
     assert "hermes model pull" in ended["text"]
+
+
+def test_a_waiting_prompt_is_answered_once_a_model_was_set_up(poor: Inside, home: Home) -> None:
+    sid = poor.open()
+    poor.call("prompt.submit", session_id=sid, text="hello", waits_for_model=True)
+    poor.event("status.update", kind="waiting")
+    with ScriptedServer(["Hi."]) as model:
+        config.change(home, "model.base_url", model.openai_url)
+        assert poor.call("setup.runtime_check", session_id=sid)["model"] == "scripted"
+        assert poor.event("message.complete")["text"] == "Hi."
+        poor.call("session.close", session_id=sid)
+
+
+def test_a_waiting_prompt_is_answered_once_a_model_was_chosen(
+    poor: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sid = poor.open()
+    poor.call("prompt.submit", session_id=sid, text="hello", waits_for_model=True)
+    poor.event("status.update", kind="waiting")
+    with pytest.raises(RefusedError, match="no key for openai"):
+        poor.call("config.set", session_id=sid, key="model", value="openai/gpt-6.1-terra")
+    with ScriptedServer(["Hi."]) as model:
+        monkeypatch.setattr(discovery, "PORTS", {model.port: "Ollama"})
+        poor.call("config.set", session_id=sid, key="model", value="local/scripted")
+        assert poor.event("message.complete")["text"] == "Hi."
+        poor.call("session.close", session_id=sid)

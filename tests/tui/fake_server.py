@@ -489,6 +489,7 @@ class Double:
         offer = {"name": "tiny", "title": "Tiny 1B", "bytes": 1_100_000_000}
         return {
             "offer": offer if self.is_poor else {},
+            "credential_warning": "There is no model." if self.is_poor else "",
             "model": "" if self.is_poor else "scripted-1",
             "provider": "local",
             "cwd": "~/project",
@@ -505,7 +506,8 @@ class Double:
             "session_key": stored,
             "message_count": len(messages),
             "messages": messages[-limit:] if limit else messages,
-            "info": {**self.info(stored), "offer": {}},  # an event tells when it is looked for
+            # an event tells that there is none
+            "info": {**self.info(stored), "offer": {}, "credential_warning": ""},
             "running": live in self.turns,
             "events": {"log": f"log of {live}", "seq": len(self.logs.get(live, []))},
             "queued": [
@@ -795,6 +797,8 @@ class Double:
         return {"matched": is_image, "is_image": is_image, "path": params["text"]}
 
     def model_options(self, _params: Json) -> Json:
+        if self.is_poor:
+            return {"models": [], "error": "There is no model."}
         names = ["local/scripted-1", "local/scripted-2", "openai/gpt-6.1-terra"]
         reasons = ["a server on this machine", "a server on this machine", "OPENAI_API_KEY is set"]
         return {

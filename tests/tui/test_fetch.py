@@ -86,7 +86,7 @@ async def test_ctrl_c_stops_the_fetch_and_a_later_prompt_offers_it_again(ui: Int
 
 async def test_who_does_not_want_it_is_asked_again_with_the_next_prompt(ui: Interface) -> None:
     await ui.until(lambda: ui.app.chat.fetch.card and ui.app.chat.fetch.card.is_armed)
-    await ui.press("2", "enter")
+    await ui.press("3", "enter")
     await ui.until(lambda: ui.app.chat.fetch.card is None)
     assert ui.app.focused is ui.composer
     await ui.send("hello")
@@ -121,3 +121,19 @@ async def test_a_crash_of_the_server_in_the_middle_begins_the_fetch_again(ui: In
     os.kill(ui.transport.pid, signal.SIGKILL)
     await ui.until(lambda: len(ui.requests("model.pull")) == 2)
     assert ui.app.chat.fetch.is_running
+
+
+async def test_nobody_is_said_to_be_ready_without_a_model(ui: Interface) -> None:
+    await ui.until(lambda: "no model, F4" in ui.picture())
+    assert "● ready" not in ui.picture()
+    await agree(ui)
+    await ui.send("hello")
+    await ui.until(lambda: ui.replies == ["You said: hello"] and "● ready" in ui.picture())
+
+
+async def test_the_picker_without_a_model_offers_the_ways_to_one(ui: Interface) -> None:
+    await ui.press("f4")
+    await ui.until(lambda: "No model can answer yet." in ui.picture())
+    assert "hermes setup" in ui.picture()
+    await ui.press(*"pull", "enter")
+    await ui.until(lambda: "40%" in ui.picture())

@@ -153,3 +153,36 @@ def test_it_leaves_when_its_terminal_goes_away_without_a_signal(
         output += os.read(master, 1 << 16)
     os.close(master)
     assert child.wait(TIMEOUT_S) is not None
+
+
+@pytest.mark.e2e
+@needs_tmux
+def test_a_new_person_gets_from_nothing_to_an_answer(
+    start: Start, surroundings: dict[str, str]
+) -> None:
+    address = surroundings["OPENAI_BASE_URL"]
+    bare = f"import os; del os.environ['OPENAI_API_KEY'], os.environ['OPENAI_BASE_URL']; {HERMES}"
+    terminal = start(bare)
+    terminal.wait_for("Set it up now?")
+    terminal.type("n")
+    terminal.press("Enter")
+    terminal.wait_for("There is no model yet", "no model, F4")
+    terminal.type("hello")
+    terminal.press("Enter")
+    terminal.wait_for("waiting for a model")
+    terminal.press("F4")
+    terminal.wait_for("No model can answer yet.")
+    terminal.press("Enter")
+    terminal.wait_for("The model that answers", "Choose [")
+    terminal.type("Another server")
+    terminal.press("Enter")
+    terminal.wait_for("Address")
+    terminal.type(address)
+    terminal.press("Enter")
+    terminal.wait_for("Model [1]")
+    terminal.press("Enter")
+    terminal.wait_for("Where it works", "Choose [1]:")
+    terminal.press("Enter")
+    terminal.wait_for("A messenger", "None for now")
+    terminal.press("Enter")
+    terminal.wait_for("scripted answers now.", "You said: hello", "ready")

@@ -18,6 +18,7 @@ from hermes_tui import keymap
 from hermes_tui import messages as m
 from hermes_tui.entries import Note
 from hermes_tui.failures import CallError, ConnectionLostError
+from hermes_tui.foreground import SETUP_COMMAND, run_in_foreground
 from hermes_tui.history import InputHistory
 from hermes_tui.host import app_of
 from hermes_tui.opening_view import EarlierMessages, entries_of, news
@@ -268,6 +269,23 @@ class ChatScreen(Screen[None]):
         """Without a model nobody answers what was sent; it stays in the history."""
         if self.tabs.current.conversation.is_running:
             self._stop(self.tabs.current)
+
+    @on(Fetch.SetupRequested)
+    async def run_setup(self) -> None:
+        """Run `hermes setup` on this terminal; then the server answers with the model it set up."""
+        tab = self.tabs.current
+        with app_of(self).suspend():
+            run_in_foreground(SETUP_COMMAND)
+        try:
+            outcome = await tab.session.call("setup.runtime_check")
+        except HermesError as error:
+            await tab.add_error(error)
+            return
+        if outcome.get("ok"):
+            tab.conversation.learn({"offer": {}, "credential_warning": ""})
+            await tab.add_note(f"{outcome.get('model')} answers now.")
+        self._state_changed()
+        await self.fetch.consider(again=True)
 
     @on(Fetch.Settled)
     def _write_on(self) -> None:

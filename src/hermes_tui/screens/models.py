@@ -4,7 +4,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from hermes_core.errors import HermesError
@@ -13,6 +13,9 @@ from hermes_tui.catalog import Catalog
 from hermes_tui.screens.dialog import Dialog
 from hermes_tui.tabs import Tabs
 
+SETUP, DOWNLOAD = "hermes setup", "hermes model pull"
+"""Choices that lead to further models; commands that do the same in a shell."""
+
 
 class ModelScreen(Dialog[str]):
     """Gives the name of the model that was picked; one that is not listed can be typed."""
@@ -20,6 +23,7 @@ class ModelScreen(Dialog[str]):
     def __init__(self, tabs: Tabs) -> None:
         super().__init__()
         self._catalog = Catalog(tabs)
+        self._tabs = tabs
         self._choices: list[results.ModelChoice] = []
         self._matches: list[results.ModelChoice] = []
 
@@ -28,6 +32,7 @@ class ModelScreen(Dialog[str]):
             frame.border_title = "Switch model"
             frame.border_subtitle = "Enter selects · Esc closes"
             yield Input(placeholder="Search, or type provider/model …", id="search")
+            yield Static("", id="problem", markup=False)
             yield OptionList(id="rows", markup=False)
 
     def on_mount(self) -> None:
@@ -41,10 +46,21 @@ class ModelScreen(Dialog[str]):
         except HermesError as error:
             self.notify(str(error), severity="error", markup=False)
             return
-        self._choices = options.models
-        if options.error:
-            self.notify(options.error, severity="warning", markup=False)
+        self._choices = [*options.models, *self._ways()]
+        problem = self.query_one("#problem", Static)
+        text = (options.error or "") if options.models else "No model can answer yet."
+        problem.update(text)
+        problem.display = bool(text)
         self._list("")
+
+    def _ways(self) -> list[results.ModelChoice]:
+        """Return the ways to further models."""
+        ways: list[results.ModelChoice] = []
+        if self._tabs.is_ours:
+            ways.append(results.ModelChoice(SETUP, "", "enter an API key, or choose a server"))
+        if self._tabs.current.conversation.info.offer.name:
+            ways.append(results.ModelChoice(DOWNLOAD, "", "download the built-in model"))
+        return ways
 
     def _list(self, typed: str) -> None:
         words = typed.strip().lower()

@@ -21,7 +21,7 @@ from hermes_tui.widgets.composer import Composer
 from hermes_tui.widgets.turn_view import TurnView
 
 _BAR = 24
-_YES, _NO = "yes", "no"
+_YES, _SETUP, _NO = "yes", "setup", "no"
 _MEANWHILE = "You can type now; your message is answered after the download. Ctrl+C cancels it."
 
 
@@ -67,15 +67,15 @@ class DownloadProgress:
 class OfferCard(Card):
     """Asks whether to fetch it; typing a letter begins a prompt."""
 
-    def __init__(self, offer: results.Offer) -> None:
+    def __init__(self, offer: results.Offer, *, can_set_up: bool) -> None:
         text = (
             f"{offer.title} runs on this machine and needs no key. It is small and can be"
-            " wrong; for better answers set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
+            " wrong; a model of a provider, or of a local server such as Ollama, answers better."
         )
-        choices = [
-            Choice(_YES, f"Download it ({human_size(offer.bytes)})", "1"),
-            Choice(_NO, "Not now", "2"),
-        ]
+        choices = [Choice(_YES, f"Download it ({human_size(offer.bytes)})", "1")]
+        if can_set_up:
+            choices.append(Choice(_SETUP, "Enter an API key, or choose a server", "2"))
+        choices.append(Choice(_NO, "Not now", str(len(choices) + 1)))
         super().__init__("", "There is no model yet", text, choices, marked=0)
 
 
@@ -84,6 +84,9 @@ class Fetch(Vertical):
 
     class Settled(Message):
         """The offer was answered."""
+
+    class SetupRequested(Message):
+        """The person wants to choose another model."""
 
     class Declined(Message):
         """Nothing is fetched, so nobody answers what was sent."""
@@ -123,7 +126,7 @@ class Fetch(Vertical):
                 await self._ask(offer)
 
     async def _ask(self, offer: results.Offer) -> None:
-        card = OfferCard(offer)
+        card = OfferCard(offer, can_set_up=self._tabs.is_ours)
         await self.mount(card)
         self._composer.offer(card)
 
@@ -138,9 +141,16 @@ class Fetch(Vertical):
         await self._put_away()
         self.post_message(self.Settled())
         if event.answer == _YES:
-            self._run(self._tabs.current.conversation.info.offer)
+            self.download()
+        elif event.answer == _SETUP:
+            self.post_message(self.SetupRequested())
         else:
             self._decline()
+
+    def download(self) -> None:
+        """Download the model that is offered."""
+        if not self.is_running:
+            self._run(self._tabs.current.conversation.info.offer)
 
     def _decline(self) -> None:
         self._is_declined, self._is_agreed = True, False

@@ -7,6 +7,7 @@ from textual.widgets import Static
 
 from hermes_core.text import one_line, truncate, width
 from hermes_protocol.results import Info
+from hermes_tui import keymap
 from hermes_tui.conversation import Conversation
 from hermes_tui.tabs import Tabs
 
@@ -56,6 +57,8 @@ class StatusLine(Static):
 def line(conversation: Conversation, columns: int, now: float, hint: str = "") -> Content:
     """The status in one line of so many columns."""
     mark, word, style = _STATES[conversation.state]
+    if conversation.state == "ready" and conversation.info.credential_warning:
+        mark, word, style = "▲", f"no model, {keymap.keys_of('model')} gets one", "$text-warning"
     word = truncate(one_line(conversation.activity), max(_MIN_WORDS, columns // 3)) or word
     if conversation.began_at is not None and now - conversation.began_at >= 1:
         word += f" {now - conversation.began_at:.0f}s"

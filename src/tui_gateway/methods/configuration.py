@@ -3,7 +3,7 @@
 from typing import Annotated, Any, TypedDict
 
 from hermes_core import config
-from hermes_core.errors import ConfigError
+from hermes_core.errors import ConfigError, ModelMissingError
 from hermes_core.loading import loading
 from hermes_core.secrets import MASK, masked
 from hermes_protocol.errors import BAD_ARGUMENT, UNKNOWN_KEY
@@ -144,7 +144,8 @@ def _set_model(rt: Runtime, params: Set, session: LiveSession | None) -> Changed
         from tui_gateway import prompts, stored_session  # noqa: PLC0415
         from tui_gateway.command_context import CommandContext  # noqa: PLC0415
 
-    prompts.check_idle(rt, session)
+    if not isinstance(rt.live(session).error, ModelMissingError):  # then its turns wait for a model
+        prompts.check_idle(rt, session)
     used = rt.assembly().model(name).facts.name
     stored_session.choose_model(rt, session, name, used)  # before there is an agent
     CommandContext(rt, params.session_id, session).use_model(name)

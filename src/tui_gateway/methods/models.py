@@ -103,9 +103,16 @@ class Checked(TypedDict):
 
 
 def check(rt: Runtime, params: Ask) -> Checked:
-    """Report the model in use and the reason; without one, how to get one."""
+    """Read the settings again; report the model in use and the reason, or how to get one.
+
+    A session that waited for a model gets it, and its turns run.
+    """
+    rt.reload()
     registry = _registry(rt, params.session_id)
     used, error = _used(registry)
+    session = rt.sessions.get(params.session_id)
+    if used is not None and session is not None:
+        agents.begin(rt, params.session_id, session)
     if used is None:
         advice = embedded.advice()
         return {
