@@ -147,7 +147,7 @@ class Registry:
     def _remote(self, finding: Finding, provider: Provider) -> Model:
         model = self._adapter(finding, provider, self.server_facts(finding))
         if advice := model.facts.window_advice:
-            logger.warning("%s", advice)
+            logger.info("%s", advice)
         return RetryingModel(model, retries=self._settings.retries)
 
     def _adapter(self, finding: Finding, provider: Provider, served: ServerFacts) -> "RemoteModel":

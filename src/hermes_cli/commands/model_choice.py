@@ -93,13 +93,14 @@ class KeyTrial:
     def __post_init__(self) -> None:
         secrets.register({f"{STORED_KEY}{self.provider.name}": self.key})
 
-    def check(self, model: str = "") -> str:
-        """Ask the provider one tiny question with this key; return what happened.
-
-        Raises UsageError if it cannot be a key, and ModelError.
-        """
+    def check_form(self) -> None:
+        """Raise UsageError if this cannot be a key."""
         if not self.key.isascii() or not self.key.isprintable() or " " in self.key:
             raise UsageError("This is not an API key.", fix="Copy the whole key, without spaces.")
+
+    def check(self, model: str = "") -> str:
+        """Ask the provider one tiny question with this key; return what happened. Raises ModelError."""
+        self.check_form()
         keys = {self.provider.name: self.key}
         settings = msgspec.structs.replace(
             trial.for_trial(self.app.settings.model),

@@ -36,8 +36,9 @@ def ask_for_key(app: App, provider: Provider) -> bool:
         prompts.say(f"  Create a key at {provider.key_page}")
     while key := prompts.secret(f"  API key for {_name(provider)} (hidden; Enter goes back)"):
         candidate = KeyTrial(app, provider, key)
-        prompts.say(f"  Asking {provider.name} …")
         try:
+            candidate.check_form()
+            prompts.say(f"  Asking {provider.name} …")
             prompts.say(f"  The key works: {candidate.check()}.")
         except UsageError as error:
             prompts.say(f"  {error}")
@@ -177,8 +178,8 @@ def ask_for_model(app: App, *, keeps: str, lists_models: bool) -> bool:
 def _take(app: App, way: Way, *, lists_models: bool) -> bool:
     if way.kind == "server":
         return ask_for_server(app)
-    if way.kind == "download":
-        return download(app)
+    if way.kind == "download":  # its size was shown in the list
+        return download(app, yes=True)
     if way.provider is not None:
         return ask_for_key(app, way.provider) and _take_hosted(app, way.provider, lists_models)
     assert way.finding is not None
@@ -233,7 +234,7 @@ def download(app: App, *, yes: bool = False) -> bool:
     from hermes_cli.commands import model_pull  # noqa: PLC0415
 
     if not yes:
-        prompts.say(f"  {embedded.advice()}")
+        prompts.say(embedded.advice())
     try:
         model_pull.obtain(app, yes=yes)
     except click.Abort:

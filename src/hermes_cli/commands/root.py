@@ -3,6 +3,7 @@
 import importlib
 import logging
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -203,6 +204,12 @@ def _report(app: App, code: str, message: str, fix: str) -> None:
         error = {"error": {"code": code, "message": message, "fix": fix}}
         click.echo(msgspec.json.encode(error), err=True)
         return
-    click.echo(f"hermes: {message}", err=True)
-    if fix:
-        click.echo(f"        {fix}", err=True)
+    for text, indent in ((f"hermes: {message}", ""), (fix, "        ")):
+        if text:
+            click.echo(_wrapped(text, indent) if sys.stderr.isatty() else indent + text, err=True)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    """Wrap at words; terminals wrap within them."""
+    columns = shutil.get_terminal_size().columns - 1
+    return click.wrap_text(text, columns, initial_indent=indent, subsequent_indent="        ")

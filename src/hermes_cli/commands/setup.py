@@ -281,20 +281,34 @@ def _platform(app: App, options: Options, *, asks: bool) -> None:
         ]
         place = prompts.choose("Choose", rows)
         if place:
-            _connect(manifests[place - 1][0])
+            _try_to_connect(manifests[place - 1][0])
         prompts.say("")
 
 
+def _try_to_connect(platform: str) -> None:
+    """Connect a platform; a failure does not end the dialogue."""
+    try:
+        _connect(platform)
+    except HermesError as error:
+        prompts.say(f"  {error}\n  Repeat this step with: hermes gateway setup {platform}")
+
+
 def _connect(platform: str) -> None:
-    """Run `hermes gateway setup` for a platform; what fails there can be repeated alone."""
+    """Run `hermes gateway setup` for a platform."""
     gateway_setup = importlib.import_module("hermes_cli.commands.gateway_setup")
     click.get_current_context().invoke(gateway_setup.setup, platform=platform)
 
 
 def _finish(app: App) -> None:
     model_choice.reload(app)
-    used, _ = model_choice.chosen(model_choice.registry_of(app))
+    registry = model_choice.registry_of(app)
+    used, _ = model_choice.chosen(registry)
     label = used.label if used is not None else ""
+    advice = ""
+    if used is not None and used.base_url:
+        advice = registry.facts(used, registry.server_facts(used)).window_advice
+    if advice:
+        app.say(advice)
     if app.as_json:
         platforms = sorted(app.settings.gateway.platforms)
         app.emit({"model": label, "sandbox": app.settings.tools.sandbox, "platforms": platforms})
