@@ -106,7 +106,7 @@ class Pipeline:
         source = parts.conversations.source_of(event)
         role = parts.access.role_of(source)
         previous = versions.before(self._store, event) if role is not None else None
-        versions.complete(event, previous)
+        versions.complete(event, previous, self._store)
         item = self._inbound(event, source, previous)
         if self._runner.is_running(item.message):
             return Receipt("command", is_new=False, is_over=False)

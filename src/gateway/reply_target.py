@@ -28,6 +28,8 @@ class ReplyTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     """Path, media type and name of each attachment."""
     parts: list[str] = []
     """The ids of the messages that it was combined from, if there are several."""
+    part_sizes: list[int] = []
+    """The lengths of their texts, when they are one text."""
     subject: str = ""
     edits: str | None = None
     answers: str | None = None
@@ -74,6 +76,7 @@ def of_event(
         digest=digest(event.text),
         files=[(str(file.path), file.kind, file.name) for file in event.attachments],
         parts=event.parts,
+        part_sizes=event.part_sizes,
         subject=str(event.metadata.get("subject", "")),
         edits=event.edits,
         answers=event.answers,

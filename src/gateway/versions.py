@@ -67,16 +67,35 @@ def _version(row: Row, source: SessionSource) -> Version:
     return Version(row["outcome"], row["turn_id"], target, is_own)
 
 
-def complete(event: MessageEvent, previous: Version | None) -> None:
+def complete(event: MessageEvent, previous: Version | None, store: Store) -> None:
     """Add to an edited message what it keeps of the previous version; repeating changes nothing.
 
-    An edit of one picture of an album keeps the others; some platforms deliver the text alone.
+    An edit of one picture of an album, or of one part of a text, keeps the others; some platforms
+    deliver the text alone.
     """
     if previous is None or previous.target is None or not previous.is_own:
         return
+    if previous.target.part_sizes and not event.part_sizes:
+        _keep_other_parts(event, previous, previous.target, store)
     event.parts = previous.target.parts
     if event.parts or not event.attachments:
         event.attachments = [*previous.attachments, *new_files(event, previous)]
+
+
+def _keep_other_parts(
+    event: MessageEvent, previous: Version, target: ReplyTarget, store: Store
+) -> None:
+    """Put the new text of one part between the others of a text that a client cut."""
+    words = store.read(turns.user_text, previous.turn_id) if previous.turn_id else None
+    if words is None or event.edits not in target.parts or len(words) != sum(target.part_sizes):
+        return  # the text was changed on its way, as by a plugin: the edit counts as it is
+    number, sizes = target.parts.index(event.edits), list(target.part_sizes)
+    begin = sum(sizes[:number])
+    end = begin + sizes[number]
+    gap = "\n" if words[begin:end].endswith("\n") else ""
+    part = event.text + gap
+    sizes[number] = len(part)
+    event.text, event.part_sizes = words[:begin] + part + words[end:], sizes
 
 
 def new_files(event: MessageEvent, previous: Version) -> list[Attachment]:

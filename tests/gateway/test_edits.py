@@ -152,6 +152,24 @@ def test_the_new_words_of_an_album_are_a_correction_without_its_pictures(world: 
         assert _prompts(world)[-1].count("[Attached image: ") == 1
 
 
+def test_an_edit_of_one_part_of_a_text_keeps_the_others(world: World) -> None:
+    quiet = Quiet()
+    world.play(silence(quiet, then="Well."))
+    with Inside(world) as inside:
+        inside.call(inside.services.ingress.accept(_event("first", "1")))
+        assert quiet.started.wait(_TIMEOUT_S)
+        cut: dict[str, Any] = {"parts": ["2", "3"], "part_sizes": [4, 3]}
+        inside.call(inside.services.ingress.accept(_event("one\ntwo", "2-3", **cut)))
+        for version, edits, text in (("2:e4", "2", "eins"), ("3:e5", "3", "zwei")):
+            inside.call(inside.services.ingress.accept(_event(text, version, edits=edits)))
+        same = _event("eins", "2:e6", edits="2")
+        assert inside.call(inside.services.ingress.accept(same)).outcome == "ignored"
+        quiet.release()
+        world.wait_for_text("a", "eins\nzwei")
+        assert _prompts(world)[-1] == "eins\nzwei"
+        assert len(_prompts(world)) == 2
+
+
 def test_an_album_that_waits_keeps_its_pictures_with_its_new_words(world: World) -> None:
     quiet = Quiet()
     world.play(silence(quiet, then="first"))

@@ -109,6 +109,8 @@ class MessageEvent:
     """The message that this one is a new version of."""
     parts: list[str] = field(default_factory=list[str])
     """The ids of the messages that it consists of, as in an album."""
+    part_sizes: list[int] = field(default_factory=list[int])
+    """The lengths of the texts of these messages in `text`, when a client cut one text into them."""
     answers: str | None = None
     """The question that a pressed button answers; `text` is the choice."""
     can_be_asked: bool = True

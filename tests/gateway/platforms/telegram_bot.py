@@ -25,12 +25,17 @@ class Ingress(ScriptedIngress):
         self.errors: deque[Exception] = deque()
         self.arrivals: list[str | None] = []
         """Every message that was handed in, taken or not, and every chat that one moved to."""
+        self.stored_ids = set[str]()
+        """Messages that an earlier process accepted."""
         self.gate, self.way_out = threading.Event(), threading.Event()
         self.gate.set()
         self.way_out.set()
         self._changed = threading.Condition()
 
     async def accept(self, event: MessageEvent) -> Receipt:
+        if event.must_be_known:
+            outcome = "turn" if event.message_id in self.stored_ids else "ignored"
+            return Receipt(outcome, is_new=False)
         self.arrivals.append(event.message_id)
         self._tell()
         await asyncio.to_thread(self.gate.wait, TIMEOUT_S)

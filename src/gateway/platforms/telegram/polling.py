@@ -14,6 +14,7 @@ from typing import Any
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from gateway.platforms.base import PlatformError
+from gateway.platforms.telegram import bursts
 from gateway.platforms.telegram.failures import connection_error
 from gateway.platforms.telegram.translate import moved
 from gateway.platforms.telegram.wire import FloodError, Wire, table
@@ -103,18 +104,15 @@ class Poller:
                     await self._wire.updates(self.offset, timeout_s=0, limit=1)
 
     async def _fetch_whole(self) -> list[Raw]:
-        """Fetch new updates, and the rest of an album: its pictures come one by one."""
+        """Fetch new updates, and the rest of an album or a long text: its parts come one by one."""
         updates = await self._fetch(0 if self._queues else self._timeout_s)
-        while pictures := self._album_pictures(updates):
+        while bursts.are_open(updates):
             await self._is_stopped_within(self._pause_s)
             more = await self._fetch(0)
-            if self._album_pictures(more) <= pictures:
+            if bursts.count_parts(more) <= bursts.count_parts(updates):
                 break
             updates = more
         return updates
-
-    def _album_pictures(self, updates: Sequence[Raw]) -> int:
-        return sum(bool(album(update)) for update in updates)
 
     async def _fetch(self, timeout_s: int) -> list[Raw]:
         """Fetch new updates; none when we are stopped, or when the machine slept during the poll."""
@@ -162,7 +160,7 @@ class Poller:
         """Accept the updates of one chat, one after the other, until there are no more."""
         queue = self._queues[chat]
         while queue:
-            parts = _whole(queue)
+            parts = bursts.whole(queue)
             for update in parts:
                 queue.remove(update)
             if not await self._accept(parts):
@@ -213,19 +211,6 @@ async def _wait_for_wake() -> None:
         await asyncio.sleep(_TICK_S)
         if clock.now() - before > _TICK_S + _SLEEP_THRESHOLD_S:
             return
-
-
-def album(raw: Raw) -> str:
-    """Return the album that an update is a picture of; empty when there is none."""
-    return table(raw.get("message") or raw.get("channel_post")).get("media_group_id") or ""
-
-
-def _whole(queue: Sequence[Raw]) -> list[Raw]:
-    """Return the next update; of an album all pictures, even with other messages between them."""
-    first = queue[0]
-    return (
-        [update for update in queue if album(update) == album(first)] if album(first) else [first]
-    )
 
 
 def _chat(raw: Raw) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,13 @@ from telegram.error import TelegramError
 
 from gateway.config import Platform
 from gateway.platforms.base import IncomingFile, Ingress, MessageEvent, PlatformError
+from gateway.platforms.telegram.bursts import album
 from gateway.platforms.telegram.rich import UNREADABLE, as_plain
 from gateway.platforms.telegram.translate import (
     FileRef,
     Received,
     join_album,
+    join_texts,
     moved,
     translate,
 )
@@ -41,17 +44,28 @@ class Receiver:
         self._pause_s = pause_s
 
     async def accept(self, updates: Sequence[dict[str, Any]]) -> None:
-        """Accept an update, or those of an album as one message; skip what is not for us.
+        """Accept an update, or those of an album or a long text as one message; skip others.
 
         Raises StoreError when they must be delivered again.
         """
         for move in filter(None, map(moved, updates)):
             await self._ingress.moved(Platform.TELEGRAM, *move)
         received = [message for message in map(self._translate, updates) if message is not None]
+        if len(received) > 1 and not album(updates[0]):
+            received = await self._new_parts(received)
         if received:
-            await self._ingress.accept(self._with_files(join_album(received)))
+            join = join_album if album(updates[0]) else join_texts
+            await self._ingress.accept(self._with_files(join(received)))
         for update in updates:
             await self._release(table(update.get("callback_query")).get("id"))
+
+    async def _new_parts(self, parts: Sequence[Received]) -> list[Received]:
+        """Leave out the first parts of a text if they were accepted before the others arrived."""
+        for number in range(len(parts) - 1, 0, -1):
+            earlier = replace(join_texts(parts[:number]).event, must_be_known=True)
+            if (await self._ingress.accept(earlier)).outcome != "ignored":
+                return list(parts[number:])
+        return list(parts)
 
     def _translate(self, raw: dict[str, Any]) -> Received | None:
         """Translate an update; one that the library cannot read becomes a note that something came."""

@@ -20,7 +20,9 @@ from telegram.constants import MessageType as MessageKind
 
 from gateway.config import Platform
 from gateway.platforms.base import MessageEvent, MessageType
+from gateway.platforms.telegram.bursts import MAX_PART
 from gateway.platforms.telegram.keyboard import pressed
+from gateway.platforms.telegram.markdown import utf16
 from gateway.platforms.telegram.rich import UNREADABLE
 from gateway.platforms.telegram.wire import table
 from gateway.source import SessionSource
@@ -86,10 +88,30 @@ def join_album(parts: Sequence[Received]) -> Received:
     """
     if len(parts) == 1:
         return parts[0]
+    texts = dict.fromkeys(part.event.text for part in parts if part.event.text)
+    return _joined(parts, "\n".join(texts))
+
+
+def join_texts(parts: Sequence[Received]) -> Received:
+    """Join the parts of a text that its sender's client cut."""
+    if len(parts) == 1:
+        return parts[0]
+    texts = [part.event.text for part in parts]
+    if parts[0].event.is_forwarded:  # each part names its author
+        note = texts[0].partition("\n")[0]
+        texts = [texts[0], *(text.removeprefix(note).lstrip("\n") for text in texts[1:])]
+    # A part of the full size may end within a word; spaces at the place of a cut are lost.
+    pieces = [text if utf16(text) >= MAX_PART else f"{text}\n" for text in texts[:-1]] + texts[-1:]
+    joined = _joined(parts, "".join(pieces))
+    joined.event.part_sizes = [len(piece) for piece in pieces]
+    return joined
+
+
+def _joined(parts: Sequence[Received], text: str) -> Received:
     events = [part.event for part in parts]
     event = replace(
         events[0],
-        text="\n".join(dict.fromkeys(event.text for event in events if event.text)),
+        text=text,
         message_id=f"{events[0].message_id}-{events[-1].message_id}",
         parts=[event.message_id or "" for event in events],
         is_mention=any(event.is_mention for event in events),
