@@ -47,7 +47,7 @@ class ChatScreen(Screen[None]):
 
     BINDINGS = keymap.bindings()
     AUTO_FOCUS = "#composer"
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high")]  # noqa: RUF012 -- Textual's own
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high"), (24, "-tall")]  # noqa: RUF012 -- Textual's own
 
     def __init__(self, tabs: Tabs, history: InputHistory, run_local: RunLocal) -> None:
         super().__init__()

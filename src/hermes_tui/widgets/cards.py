@@ -71,6 +71,7 @@ class Cards(Vertical):
         cards = list(self.query(Card))
         for number, card in enumerate(cards):
             card.display = number == 0
+        self.screen.set_class(bool(cards), "-asking")
         if cards:
             cards[0].more = len(cards) - 1
             cards[0].tell_keys()
