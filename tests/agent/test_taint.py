@@ -215,8 +215,10 @@ def test_a_page_that_wants_the_keys_gets_nothing(
     chat, person = talk(steps, choose, text=f"{site.url}/page", tools=tools)
     assert site.paths == (["/page"] if answer == "once" else ["/page", "/?key=the+key"])
     assert [question.tool_name for question in person.questions][-1] == "memory"
-    shown = [text for text in results(chat) if "the key" in text and "did not allow" not in text]
-    assert len(shown) == (answer == "once")
+    keys_read = [
+        text for text in results(chat) if "the key" in text and "did not allow" not in text
+    ]
+    assert len(keys_read) == (answer == "once")
 
 
 def test_with_nobody_to_ask_nothing_leaves(make_chat: MakeChat, site: Site, diary: Path) -> None:
