@@ -240,7 +240,7 @@ def test_a_home_that_may_not_be_entered_is_told_and_repaired(reachable: Path, mo
         assert ("permissions", "fixed") in [
             (finding["what"], finding["state"]) for finding in fixed
         ]
-        assert "1 conversations" in str(fixed)
+        assert "1 conversation," in str(fixed)
 
     assert as_somebody_else(look) is None
 

@@ -303,3 +303,19 @@ def test_the_first_start_offers_the_set_up_once(start: Start, home: Home):
     with start() as terminal:
         terminal.wait_for("This is line mode")
         assert "Set it up" not in terminal.text
+
+
+def test_a_provider_named_by_an_option_is_asked_for_its_key(start: Start, home: Home):
+    with start("setup", "--provider", "openai", "--model", "gpt-6-luna") as terminal:
+        terminal.answer("API key for OpenAI", KEY)
+        terminal.answer("Where it works", ENTER)
+        terminal.answer("A messenger", ENTER)
+        terminal.wait_for("Ready: openai/gpt-6-luna answers.")
+        assert terminal.wait() == 0
+    assert stored(home)["name"] == "openai/gpt-6-luna"
+
+
+def test_a_wrong_option_is_told_before_anything_is_asked(shell: Shell, home: Home):
+    shell.run("setup --yes --sandbox nowhere", status=78)
+    assert "bubblewrap" in shell.errors
+    assert not home.config.exists()

@@ -9,6 +9,7 @@ import pytest
 from hermes_core import config
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
+from hermes_core.secrets import MASK, masked
 
 
 def write(home: Home, text: str) -> None:
@@ -210,3 +211,27 @@ def test_the_example_of_the_reference_is_a_file_with_every_default(home: Home) -
     )
     written = {(table, key) for table, keys in tomllib.loads(file).items() for key in keys}
     assert {f"{table}.{key}" for table, key in written} == {o.key for o in config.options()}
+
+
+def test_several_settings_change_together_or_not_at_all(home: Home) -> None:
+    home.create()
+    home.config.write_text("# mine\n[model]\nretries = 2\n")
+    config.change_all(home, {"model.name": "a/b", "tools.sandbox": "host", "model.retries": None})
+    assert "# mine" in home.config.read_text()
+    settings = config.load(home, environment={})
+    assert (settings.model.name, settings.tools.sandbox, settings.model.retries) == (
+        "a/b",
+        "host",
+        4,
+    )
+    before = home.config.read_text()
+    with pytest.raises(ConfigError):
+        config.change_all(home, {"model.name": "c/d", "tools.sandbox": "nowhere"})
+    assert home.config.read_text() == before
+
+
+def test_stored_keys_are_secrets_by_their_provider(home: Home) -> None:
+    config.change(home, "model.keys", {"openai": "any-key-of-openai"})
+    settings = config.load(home, environment={})
+    assert config.secrets(settings, {})["model.keys.openai"] == "any-key-of-openai"
+    assert masked("model.keys", settings.model.keys) == {"openai": MASK}

@@ -16,7 +16,7 @@ from hermes_cli.commands.finding import Finding
 from hermes_core import config
 from hermes_core.errors import HermesError, StoreCorruptError
 from hermes_core.settings import Settings
-from hermes_core.text import human_size, shell_quoted
+from hermes_core.text import counted, human_size, shell_quoted
 from hermes_core.version import VERSION
 from hermes_state import SessionDB
 from hermes_state.engines.sqlite import connection, maintenance, repair
@@ -192,7 +192,8 @@ def _check_store(path: Path, fix: bool, busy_timeout_s: float) -> Iterator[Findi
         yield Finding(
             "store",
             "fixed" if after != before else "ok",
-            f"{upgraded}, {numbers['conversations']} conversations, {numbers['messages']} messages",
+            f"{upgraded}, {counted(numbers['conversations'], 'conversation')},"
+            f" {counted(numbers['messages'], 'message')}",
         )
         problems = store.check()
         if problems and fix and (fixed := store.fix()):

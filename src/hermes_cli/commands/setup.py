@@ -4,7 +4,6 @@ import importlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
 
 import click
 import msgspec
@@ -48,12 +47,6 @@ class Options(msgspec.Struct, frozen=True):
         return bool(self.provider or self.base_url or self.model)
 
 
-def sandboxes() -> list[str]:
-    """Return the values of tools.sandbox."""
-    option = next(option for option in config.options() if option.key == "tools.sandbox")
-    return [str(name) for name in get_args(option.type)]
-
-
 @click.command("setup")
 @click.option("--provider", default="", metavar="NAME", help="Provider of the model; or embedded.")
 @click.option(
@@ -81,6 +74,8 @@ def command(app: App, **answers: object) -> int:
     options = msgspec.convert(answers, Options)
     if options == Options():
         prompts.require_terminal(_FLAGS)
+    if options.sandbox:
+        config.parse_value("tools.sandbox", options.sandbox)
     run(app, options)
     return 0
 
@@ -123,7 +118,7 @@ def _kept_on_stop(asks: bool) -> Generator[None]:
 
 def _model(app: App, options: Options, *, asks: bool) -> None:
     if options.names_model:
-        _named_model(app, options)
+        _named_model(app, options, asks=asks)
     elif options.key_stdin:
         raise UsageError(
             "--key-stdin needs a provider.", fix="Add --provider NAME or --base-url URL."
@@ -136,8 +131,8 @@ def _model(app: App, options: Options, *, asks: bool) -> None:
         _found_model(app)
 
 
-def _named_model(app: App, options: Options) -> None:
-    """Set the model that the options name, after a trial."""
+def _named_model(app: App, options: Options, *, asks: bool) -> None:
+    """Set the model that the options name, after a trial; ask for a key that is missing."""
     if options.base_url:
         _server(app, options)
         return
@@ -149,12 +144,23 @@ def _named_model(app: App, options: Options) -> None:
     if provider in hosted and options.key_stdin:
         trial = KeyTrial(app, model_choice.provider_named(app, provider), read_key())
         store_key(app, trial, is_tested=not options.no_test, model=options.model)
+    elif asks and provider in hosted and not _gets_key(app, provider):
+        raise UsageError("No key was stored.")
     name = f"{provider}/{options.model}" if provider and options.model else options.model
     if name:
         model_choice.use(app, name)
     else:
         registry = model_choice.registry_of(app)
         model_choice.use_finding(app, registry, registry.discovery.named("", provider))
+
+
+def _gets_key(app: App, provider: str) -> bool:
+    """Return whether there is a key for a provider; ask for one if there is none."""
+    try:
+        model_choice.registry_of(app).discovery.named("", provider)
+    except ModelMissingError:
+        return model_dialogue.ask_for_key(app, model_choice.provider_named(app, provider))
+    return True
 
 
 def _server(app: App, options: Options) -> None:
