@@ -382,7 +382,63 @@ curl http://127.0.0.1:9090/metrics
     return _page(["# Metrics", NOTICE, example, _table(["Metric", "Type", "Meaning"], rows)])
 
 
+MEASURED = {
+    "`hermes chat -q`, whole process, CPU": "one question from a shell, CPU of the whole process",
+    "`hermes chat -q`, memory": "its memory",
+    "a turn without tools, durable commits included, CPU": "a turn without tools, all of it on disk, CPU",
+    "a session created and usable": "a new conversation, until it can be used",
+    "durable append, one writer": "messages stored durably, one writer",
+    "load a conversation of 10,000 messages": "load a conversation of 10,000 messages",
+    "gateway: a request to the HTTP API, CPU": "a request to the HTTP API, CPU",
+    "gateway: 16 clients of the HTTP API, 20 requests each": "16 clients of the HTTP API at once",
+    "server: start to ready, memory": "server of the terminal UI, memory",
+}
+"""Rows of docs/benchmarks.md that README.md and others repeat, and what they are called there."""
+
+_MEASURED_BEGIN = "<!-- Generated from docs/benchmarks.md: `make docs WRITE=1`. -->"
+_MEASURED_END = "<!-- End of the generated table. -->"
+
+
+def with_measured(name: str) -> Callable[[], str]:
+    """Return the function that puts the measured facts into a page, between two comments."""
+
+    def make() -> str:
+        text = (ROOT / name).read_text("utf-8")
+        before, _, rest = text.partition(_MEASURED_BEGIN)
+        _, _, after = rest.partition(_MEASURED_END)
+        table = f"{_MEASURED_BEGIN}\n\n{_measured()}\n\n{_MEASURED_END}"
+        return f"{before}{table}{after}"
+
+    return make
+
+
+def _measured() -> str:
+    text = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    facts = dict(re.findall(r"(?m)^- (date|peer|machine): ([^,\n]+)", text.partition("\n| ")[0]))
+    rows = {
+        cells[0]: cells
+        for line in text.splitlines()
+        if line.startswith("| ")
+        for cells in [[cell.strip() for cell in line.strip("| ").split(" | ")]]
+    }
+    if missing := sorted(MEASURED.keys() - rows.keys()):
+        raise SystemExit(f"docs/benchmarks.md has no row {missing[0]!r}: change MEASURED.")
+    body = ([MEASURED[n], _figure(rows[n][1]), _figure(rows[n][6])] for n in MEASURED)
+    table = _table([f"measured {facts['date']}", "Hermes", facts["peer"]], body)
+    machine = f"Both ran on the same machine ({facts['machine']}) against the same scripted model."
+    return f"{table}\n\n{machine}"
+
+
+def _figure(cell: str) -> str:
+    """Shorten a cell of the benchmarks: no ratio, and megabytes."""
+    figure = cell.partition(" (")[0]
+    bytes_ = re.fullmatch(r"([\d,]+) bytes", figure)
+    return f"{int(bytes_[1].replace(',', '')) / 1e6:.0f} MB" if bytes_ else figure
+
+
 PAGES: list[tuple[str, Callable[[], str]]] = [
+    ("README.md", with_measured("README.md")),
+    ("docs/explanation/comparison.md", with_measured("docs/explanation/comparison.md")),
     ("docs/reference/hooks.md", hooks_page),
     ("docs/reference/config.md", config_page),
     ("docs/reference/config-example.md", config_example_page),

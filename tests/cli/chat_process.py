@@ -186,6 +186,11 @@ class TerminalChat:
             self._seen = position + len(text)
             return before
 
+    def wait_until_over(self) -> None:
+        """Wait until all that was written has been read."""
+        with self._news:
+            self._news.wait_for(lambda: self._is_over, TIMEOUT_S)
+
     def wait_for_prompt(self) -> str:
         return self.wait_for("\n>")
 
