@@ -105,8 +105,9 @@ chat: export QUESTION := $(value Q)
 chat: $(READY) ## start Hermes; without a key or a server it fetches a small model (Q="…": ask once)
 	@$(BIN)/hermes $(if $(value Q),chat -q "$$QUESTION") --pull $(ARGS)
 
-screenshots: $(READY) ## take the pictures of docs/images anew (ARGS="chat tree": only these)
+screenshots: $(READY) ## take the pictures and the recording of docs/images anew (ARGS="chat tree": only these)
 	$(BIN)/python scripts/screenshots.py $(ARGS)
+	$(if $(ARGS),,$(BIN)/python -m scripts.recording)
 
 bench: $(READY) ## measure, print the table, write docs/benchmarks.md (PEER=0.19.0: beside hermes-agent)
 	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)

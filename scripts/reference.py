@@ -385,7 +385,7 @@ curl http://127.0.0.1:9090/metrics
 MEASURED = {
     "`hermes chat -q`, whole process, CPU": "one question from a shell, CPU of the whole process",
     "`hermes chat -q`, memory": "its memory",
-    "a turn without tools, durable commits included, CPU": "a turn without tools, all of it on disk, CPU",
+    "a turn without tools, durable commits included, CPU": "a turn without tools, all on disk, CPU",
     "a session created and usable": "a new conversation, until it can be used",
     "durable append, one writer": "messages stored durably, one writer",
     "load a conversation of 10,000 messages": "load a conversation of 10,000 messages",

@@ -83,8 +83,8 @@ class Tour:
         strips = self.app.screen._compositor.render_strips()
         return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
-    async def picture(self) -> str:
-        """What is on the screen, without what differs from one time to the next."""
+    async def settle(self) -> None:
+        """Remove from the screen what differs from one time to the next."""
         for field in (f for screen in self.app.screen_stack for f in screen.query(TextArea)):
             field.cursor_blink = False
         for entry in self.app.chat.turn_view.transcript.entries:
@@ -94,6 +94,10 @@ class Tour:
         self.app.session.conversation.began_at = None
         self.app.chat.status.tell()
         await self.pilot.pause()
+
+    async def picture(self) -> str:
+        """Return what is on the screen."""
+        await self.settle()
         drawn = self.app.export_screenshot()
         drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
         return re.sub(r"terminal-\d+", "terminal", drawn)
@@ -161,7 +165,7 @@ async def fetching(tour: Tour) -> None:
     await tour.pilot.press("enter")
     await tour.sees("40%")
     await tour.send("Which files are in this folder?")
-    await tour.sees("waits for a model")
+    await tour.sees("waiting for a model")
 
 
 Scene = Callable[[Tour], Awaitable[None]]
@@ -185,7 +189,7 @@ CHANGE = told(
         old='    print("hello " + name)',
         new='    text = f"Hello, {name}!"\n    print(text)',
     ),
-    call("terminal", command="python -c 'import greet; print(greet.greet(1) == 1)'"),
+    call("terminal", command="python3 -c 'import greet; print(greet.greet(1) == 1)'"),
     say(ANSWER, usage=USAGE),
 )
 COUNTING = "for i in 1 2 3; do echo running $i of 40; done; sleep 600"
@@ -208,7 +212,7 @@ SCENES: dict[str, tuple[Scene, Script, tuple[int, int]]] = {
 def take(name: str) -> str:
     """The picture of one scene."""
     scene, script, size = SCENES[name]
-    with _world() as folder:
+    with world() as folder:
         if name == "fetching":
             with _slow_hub(folder) as hub:
                 return asyncio.run(_played(scene, folder, size, HERMES_MODEL_HUB=hub))
@@ -218,7 +222,7 @@ def take(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _world() -> Generator[Path]:
+def world() -> Generator[Path]:
     """A home with a small project; what is shown of the path is the same everywhere."""
     folder = Path(tempfile.gettempdir()) / "hermes-tour"
     shutil.rmtree(folder, ignore_errors=True)
@@ -233,7 +237,7 @@ def _world() -> Generator[Path]:
 
 
 async def _played(scene: Scene, folder: Path, size: tuple[int, int], **set_up: str) -> str:
-    async with _running(folder, size, set_up) as tour:
+    async with running(folder, size, set_up) as tour:
         await scene(tour)
         picture = await tour.picture()
         await tour.app.action_leave()
@@ -241,7 +245,7 @@ async def _played(scene: Scene, folder: Path, size: tuple[int, int], **set_up: s
 
 
 @contextlib.asynccontextmanager
-async def _running(
+async def running(
     folder: Path, size: tuple[int, int], set_up: dict[str, str]
 ) -> AsyncGenerator[Tour]:
     home = Home(folder / ".hermes")

@@ -1,4 +1,4 @@
-"""Every promise whose part exists has a test marked with it, and a row in docs/explanation/guarantees.md."""
+"""Every promise whose part exists has a marked test and a row in docs/explanation/guarantees.md."""
 
 import ast
 import importlib.util

@@ -222,7 +222,7 @@ def test_the_tutorial_of_a_bot_for_a_family(reader: Reader) -> None:
 def test_the_quick_start(reader: Reader, server: ScriptedServer, script: list[Play]) -> None:
     haiku = "The tide comes and goes"
     script += [
-        say("This is a clone of Hermes."),
+        say("Yes."),
         call("write_file", path="sea.txt", content=f"{haiku}\n"),
         say("The haiku is in sea.txt."),
     ]
@@ -235,7 +235,14 @@ def test_the_quick_start(reader: Reader, server: ScriptedServer, script: list[Pl
         terminal.type("\x11")
         seen.append((reader.home / "first-steps" / "sea.txt").read_text())
 
-    reader.dialogues = {"hermes": chat}
+    def set_up(terminal: TerminalChat) -> None:
+        for number in "123":
+            terminal.wait_for(f"\n{number}. ")
+            terminal.wait_for("Choose [1]")
+            terminal.type("\r")
+        terminal.wait_for("Start with: hermes")
+
+    reader.dialogues = {"hermes setup": set_up, "hermes": chat}
     reader.follow("start/quick-start.md")
     assert seen == [f"{haiku}\n"]
     assert not (reader.home / "first-steps" / "sea.txt").exists(), "undone"
