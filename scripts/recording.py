@@ -14,11 +14,11 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import DIMMED_MONOKAI
+from scripts import screenshots
+from scripts.screenshots import MODEL, ROOT, USAGE, Tour
 
 from hermes_agent.testing.scripted import Step, call, say, together
 from hermes_agent.testing.server import Recorded, ScriptedServer
-from scripts import screenshots
-from scripts.screenshots import MODEL, ROOT, USAGE, Tour
 
 SIZE = (84, 26)
 PROMPT = "Make the greeting friendlier, then tidy up ../old-builds."
@@ -63,6 +63,8 @@ Row = tuple[Run, ...]
 
 @dataclass
 class Frame:
+    """What was on the screen, and for how long the recording shows it."""
+
     rows: list[Row]
     seconds: float
 
