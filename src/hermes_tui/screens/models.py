@@ -48,10 +48,15 @@ class ModelScreen(Dialog[str]):
             return
         self._choices = [*options.models, *self._ways()]
         problem = self.query_one("#problem", Static)
-        text = (options.error or "") if options.models else "No model can answer yet."
+        text = (options.error or "") if options.models else self._missing
         problem.update(text)
         problem.display = bool(text)
         self._list("")
+
+    @property
+    def _missing(self) -> str:
+        where = "" if self._tabs.is_ours else " Run `hermes setup` where the server runs."
+        return f"No model can answer yet.{where}"
 
     def _ways(self) -> list[results.ModelChoice]:
         """Return the ways to further models."""

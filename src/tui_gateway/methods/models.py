@@ -24,7 +24,8 @@ class Ask(Params, frozen=True):
 
 
 def options(rt: Runtime, params: Ask) -> ModelOptions:
-    """List the models found here, the one in use, and the reason."""
+    """Read the settings again; list the models found here, the one in use, and the reason."""
+    rt.reload()
     used, error = _used(_registry(rt, params.session_id))
     settled = rt.assembly().registry()  # what it has is listed also while the session has another
     own, _ = _used(settled)
