@@ -89,7 +89,7 @@ class ScriptedServer:
         self._steps = deque(cast("Iterable[Play]", script) if self._make is None else ())
         self._key = key
         self.models: Mapping[str, Mapping[str, Any]] = (
-            {"scripted": {}} if models is None else models
+            {"scripted": {"max_model_len": 8192}} if models is None else models
         )
         self._strict = strict_models
         self._is_strict_about_calls = strict_transcripts
