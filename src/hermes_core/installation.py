@@ -1,4 +1,4 @@
-"""Detect how this copy of Hermes was installed, and name the command that adds an extra to it."""
+"""Detect how this copy of Hermes was installed, and name the commands to extend and remove it."""
 
 import re
 import sys
@@ -57,6 +57,17 @@ def install_command(extra: str) -> str:
     if how is Method.PIPX:
         return f"pipx install --force {requirement}"
     return f"{sys.executable} -m pip install {requirement}"
+
+
+def uninstall_command() -> list[str]:
+    """Return the command that removes the program; empty for a clone, which has no installer."""
+    commands = {
+        Method.CLONE: [],
+        Method.UV: ["uv", "tool", "uninstall", NAME],
+        Method.PIPX: ["pipx", "uninstall", NAME],
+        Method.PIP: [sys.executable, "-m", "pip", "uninstall", "--yes", NAME],
+    }
+    return commands[method()]
 
 
 def installed_extras() -> set[str]:

@@ -34,6 +34,11 @@ class LockFile:
     def is_held(self) -> bool:
         return self._descriptor >= 0
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor that has the lock, for processes that inherit it; -1 if it is not held."""
+        return self._descriptor
+
     def acquire(self, *, wait: bool = False) -> None:
         """Create and lock the file, again if its last holder removes it meanwhile.
 

@@ -28,6 +28,8 @@ REFUSED = [
     "hermes gateway role telegram 1 owner",
     "hermes gateway forget telegram 1",
     "hermes attach",
+    "hermes update --yes",
+    "hermes uninstall --yes",
     "hermes security revoke all",
     "hermes --set approvals.mode=allow chat -q hello",
     "hermes --set tools.sandbox=host chat -q hello",

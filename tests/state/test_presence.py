@@ -1,13 +1,14 @@
 """A write that went into a file nobody will open again is not acknowledged."""
 
+import fcntl
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hermes_core.errors import StoreGoneError
+from hermes_core.errors import StoreBusyError, StoreGoneError
 from hermes_state import SessionDB
-from hermes_state.engines.sqlite.presence import Presence
+from hermes_state.engines.sqlite.presence import LOCK_VARIABLE, Presence
 from hermes_state.ledger import messages
 
 
@@ -120,3 +121,32 @@ def read_in_parallel(store: SessionDB, readers: int) -> None:
     """Read inside a read, which needs a connection each."""
     if readers:
         store.read(lambda _conn: read_in_parallel(store, readers - 1))
+
+
+def test_a_store_is_opened_with_the_exclusive_lock_of_the_parent_and_stays_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as store:
+        store.create_session("a", "cli")
+    with path.with_name("state.db-open").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        monkeypatch.setenv(LOCK_VARIABLE, str(lock.fileno()))
+        with SessionDB(path) as store:
+            store.append_message("a", "user", "kept")
+        for value in ("", "9999", "0", "nonsense"):
+            monkeypatch.setenv(LOCK_VARIABLE, value)
+            with pytest.raises(StoreBusyError, match="being repaired or updated"):
+                SessionDB(path, busy_timeout_s=0.1)
+
+
+def test_a_lock_that_the_parent_only_claims_to_have_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path), path.with_name("state.db-open").open("rb") as lock:
+        monkeypatch.setenv(LOCK_VARIABLE, str(lock.fileno()))
+        with SessionDB(path):
+            pass
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

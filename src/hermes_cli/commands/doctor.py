@@ -61,6 +61,13 @@ def _versions(_app: App, _fix: bool) -> Iterator[Finding]:
     )
 
 
+def _update(_app: App, _fix: bool) -> Iterator[Finding]:
+    from hermes_cli import update  # noqa: PLC0415 -- slow to import
+
+    if update.interrupted() is not None:
+        yield Finding("update", "problem", "interrupted; to finish or undo it: hermes update")
+
+
 def _home(app: App, fix: bool) -> Iterator[Finding]:
     root = app.home.root
     if not root.exists():
@@ -306,6 +313,7 @@ def _skills(app: App, _fix: bool) -> Iterator[Finding]:
 
 CHECKS: tuple[Callable[[App, bool], Iterator[Finding]], ...] = (
     _versions,
+    _update,
     _home,
     _config,
     _disk,

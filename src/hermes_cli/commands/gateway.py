@@ -69,7 +69,7 @@ def run(app: App, replace: bool, in_background: bool) -> int:
         # First, so that a mistake in the settings is reported while the old gateway still runs.
         preflight.check_platforms(app.home, app.settings.gateway, on)
         accounts = _accounts(app, on)
-        _stop(app)
+        stop_running(app)
         locks.take_over(accounts, _stop_timeout(app))
     code = asyncio.run(_serve(app))
     if code == RESTART_EXIT_CODE and not gateway_service.is_run_by_systemd():
@@ -177,7 +177,7 @@ def _spawn(output: Path) -> "subprocess.Popen[bytes]":
 @pass_app
 def stop(app: App) -> int:
     """Stop the gateway; running turns finish, or resume at the next start."""
-    was_running = _stop(app)
+    was_running = stop_running(app)
     if app.as_json:
         app.emit({"was_running": was_running})
     app.say("Stopped." if was_running else "The gateway is not running.")
@@ -200,11 +200,11 @@ def check(app: App) -> None:
 def restart(ctx: click.Context) -> int:
     """Restart the gateway; if the settings are not valid, it keeps running."""
     preflight.check_start(ctx.ensure_object(App).home)
-    _stop(ctx.ensure_object(App))
+    stop_running(ctx.ensure_object(App))
     return ctx.invoke(start)
 
 
-def _stop(app: App) -> bool:
+def stop_running(app: App) -> bool:
     """Stop the gateway of the home; return False when none runs. Raises UsageError."""
     pid = status.get_running_pid()
     if pid is None:

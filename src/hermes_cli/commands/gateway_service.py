@@ -84,19 +84,19 @@ def install(app: App, only_print: bool) -> int:
 
 
 def _install(app: App) -> None:
-    path = _path()
-    before = path.read_text("utf-8") if path.exists() else None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(unit(app), "utf-8")
+    file = path()
+    before = file.read_text("utf-8") if file.exists() else None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(unit(app), "utf-8")
     try:
         _systemctl("daemon-reload")
     except UsageError:  # no systemd: do not leave a useless file
         if before is None:
-            path.unlink()
+            file.unlink()
         else:
-            path.write_text(before, "utf-8")
+            file.write_text(before, "utf-8")
         raise
-    app.say(f"Wrote {path}")
+    app.say(f"Wrote {file}")
     _systemctl("enable", _NAME)
     app.say(
         "The gateway starts with your session. To run it also while you are logged out:"
@@ -108,23 +108,29 @@ def _install(app: App) -> None:
 @pass_app
 def uninstall(app: App) -> int:
     """Stop the systemd service and remove it."""
-    if not _path().exists():
+    if not path().exists():
         app.say("The service is not installed.")
         return 0
-    problems = [_try_systemctl("disable", "--now", _NAME)]
-    for path in (_path(), _path().parent / "default.target.wants" / _NAME):
-        path.unlink(missing_ok=True)
-    problems.append(_try_systemctl("daemon-reload"))
+    reason = remove()
     app.say("Removed the service; the gateway no longer starts by itself.")
-    if reason := next(filter(None, problems), ""):
+    if reason:
         click.echo(f"A running gateway was not stopped. {reason}", err=True)
     return 0
+
+
+def remove() -> str:
+    """Stop the service and delete its unit file; return why systemd did not stop it, or nothing."""
+    problems = [_try_systemctl("disable", "--now", _NAME)]
+    for file in (path(), path().parent / "default.target.wants" / _NAME):
+        file.unlink(missing_ok=True)
+    problems.append(_try_systemctl("daemon-reload"))
+    return next(filter(None, problems), "")
 
 
 def unit(app: App) -> str:
     """Return the text of the unit file."""
     return _UNIT.format(
-        python=_quoted(sys.executable.replace("$", "$$")),
+        python=_quoted_python(),
         home=_home(app),
         variables=str(variables(app)).replace("%", "%%"),
         restart=75,
@@ -135,7 +141,15 @@ def unit(app: App) -> str:
 def is_installed(app: App) -> bool:
     """Return whether the gateway of this home is installed as a service."""
     try:
-        return _home(app) in _path().read_text("utf-8").splitlines()
+        return _home(app) in path().read_text("utf-8").splitlines()
+    except OSError:
+        return False
+
+
+def runs_this_program() -> bool:
+    """Return whether the unit file starts the program of this environment."""
+    try:
+        return f"ExecStart={_quoted_python()} " in path().read_text("utf-8")
     except OSError:
         return False
 
@@ -230,6 +244,10 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"' if re.search(r"[^\w/.=:@%+-]", word) else escaped
 
 
+def _quoted_python() -> str:
+    return _quoted(sys.executable.replace("$", "$$"))
+
+
 def variables(app: App) -> Path:
     """Return the file with environment variables of the gateway."""
     return app.home.root / "gateway.env"
@@ -254,7 +272,8 @@ def _missing_variables(app: App) -> list[str]:
     return found
 
 
-def _path() -> Path:
+def path() -> Path:
+    """Return the unit file; it may be missing."""
     named = config.variable("XDG_CONFIG_HOME")
     return (Path(named) if named else Path.home() / ".config") / "systemd" / "user" / _NAME
 

@@ -47,6 +47,8 @@ COMMANDS: dict[str, Entry] = {
     "skills": Entry("skills", "List, show and create skills (your own slash commands)."),
     "tui": Entry("tui", "Open the terminal UI."),
     "undo": Entry("undo", "Undo the last exchanges, and the changes of files they made."),
+    "uninstall": Entry("uninstall", "Remove Hermes, and say what stays."),
+    "update": Entry("update", "Update Hermes, or keep the version you have."),
     "version": Entry("about", "Show the version.", "show_version"),
 }
 

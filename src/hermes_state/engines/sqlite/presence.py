@@ -13,9 +13,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hermes_core import config
 from hermes_core.errors import StoreBusyError
 from hermes_core.paths import touch_private
 
+LOCK_VARIABLE = "HERMES_STORE_LOCK"
+"""The descriptor of the lock that a parent process lends us."""
 _POLL_INTERVAL_S = 0.02
 _MIN_AGE_NS = 1_000_000_000
 """After this long, the next change of a folder has a new timestamp on any file system."""
@@ -25,8 +28,11 @@ class Presence:
     """Holds the shared lock of one open store and the identity of its files."""
 
     def __init__(self, store: Path, timeout_s: float, *, read_only: bool) -> None:
-        self._lock = _opened(store, read_only=read_only)
-        if self._lock >= 0:
+        self._lock = _inherited(store)
+        is_shared = self._lock < 0
+        if is_shared:
+            self._lock = _opened(store, read_only=read_only)
+        if self._lock >= 0 and is_shared:
             try:
                 _share(self._lock, store, timeout_s)
             except BaseException:
@@ -93,6 +99,23 @@ def in_use(store: Path) -> StoreBusyError:
     )
 
 
+def _inherited(store: Path) -> int:
+    """Return a copy of the exclusive lock that a parent process holds and lends us, or -1.
+
+    `hermes update` keeps everybody else out of a store while the new version checks it.
+    """
+    try:
+        lock = int(config.variable(LOCK_VARIABLE))
+        real = store.resolve()
+        path = real.with_name(real.name + "-open")
+        if not os.path.samestat(os.fstat(lock), path.stat()):
+            return -1
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no change for who has it already
+        return os.dup(lock)
+    except (ValueError, OSError):
+        return -1
+
+
 def _opened(store: Path, *, read_only: bool) -> int:
     real = store.resolve()
     path = real.with_name(real.name + "-open")
@@ -112,7 +135,8 @@ def _share(lock: int, store: Path, timeout_s: float) -> None:
         except BlockingIOError as error:
             if time.monotonic() - began > timeout_s:
                 raise StoreBusyError(
-                    f"{store} is being repaired.", fix="Wait until that is done."
+                    f"{store} is being repaired or updated.",
+                    fix="Wait until that is done.",
                 ) from error
         time.sleep(_POLL_INTERVAL_S)
 
