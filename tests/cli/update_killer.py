@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 _count = 0
@@ -25,7 +24,7 @@ def main() -> int:
     return switch.main([str(work), str(lock), *sys.argv[3:]])
 
 
-def _load(path: Path) -> ModuleType:
+def _load(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location("switch", path)
     assert spec is not None
     assert spec.loader is not None
