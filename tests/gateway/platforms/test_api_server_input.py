@@ -75,8 +75,13 @@ BAD = [
     ({"messages": user("hi"), "tools": [TOOL]}, "unsupported_parameter", "tools"),
     ({"messages": user("hi"), "functions": [{}]}, "unsupported_parameter", "functions"),
     (
-        {"messages": user("hi"), "response_format": {"type": "json_object"}},
+        {"messages": user("hi"), "response_format": {"type": "grammar"}},
         "unsupported_parameter",
+        "response_format",
+    ),
+    (
+        {"messages": user("hi"), "response_format": {"type": "json_schema"}},
+        "invalid_value",
         "response_format",
     ),
 ]

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.platforms.api_server import parsing, responses
+from gateway.platforms.api_server.json_mode import JsonFormat
 from gateway.platforms.api_server.parsing import AgentRequest, Target
 from gateway.platforms.api_server.replies import Reply, ReplyFormat, StreamedText, encode
 from gateway.platforms.base import Ingress, MessageEvent, Receipt, StoredTurn, ToolCall, TurnResult
@@ -53,6 +54,7 @@ class Exchange:
         self._source: SessionSource
         self._receipt: Receipt
         self._format: ReplyFormat
+        self._json_format: JsonFormat | None = None
         self._turn_id = ""
         """Empty when a command answered."""
         self._started = set[str]()
@@ -90,6 +92,7 @@ class Exchange:
         session_id = receipt.session_id or (None if target.has_history else "")
         name = self._turn_id or responses.command_name(session_id, target.message_id)
         self._format = make_format(name, request)
+        self._json_format = request.json_format if self._turn_id else None
 
     async def whole(self, request: Request) -> Response:
         """Answer with one object."""
@@ -216,6 +219,8 @@ class Exchange:
                 status = "completed" if call_id in self._started else "incomplete"
                 call = ToolCall(call_id, name, _as_json(arguments), status, result)
                 return self._format.tool_call(call)
+            case _ if self._json_format is not None:
+                return b""  # only the end shows whether it is JSON
             case _:
                 added = text.add(event)
                 return self._format.text(added) if added else b""
@@ -245,7 +250,8 @@ class Exchange:
             raise self._later(f"The reply cannot be read now: {error}", error.code) from error
         if result.status != "answered":
             raise _unanswered(result)
-        return reply_of(result)._replace(tool_calls=calls)
+        text = self._json_format.extract(result.text) if self._json_format else result.text
+        return reply_of(result)._replace(text=text, tool_calls=calls)
 
     async def _stored(self) -> StoredTurn:
         return await self._ingress.find_turn(self._turn_id, self._source)

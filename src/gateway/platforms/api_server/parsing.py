@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from gateway.config import Platform
+from gateway.platforms.api_server.json_mode import JsonFormat
 from gateway.platforms.api_server.schema import (
     ChatBody,
     Conversation,
@@ -84,6 +85,7 @@ class AgentRequest:
     previous_response_id: str = ""
     conversation: str = ""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
+    json_format: JsonFormat | None = None
 
 
 def find_target(
@@ -128,8 +130,8 @@ def chat(body: bytes, *, ignores_tools: bool = False) -> AgentRequest:
         _refuse(parsed.tools, "tools", _OWN_TOOLS.format("tools"))
         _refuse(parsed.functions, "functions", _OWN_TOOLS.format("functions"))
     _refuse(parsed.n not in (None, 1), "n", "A message gets one answer: leave `n` out.")
-    _refuse_format(parsed.response_format, "response_format")
     request = _to_request(parsed.messages, "messages")
+    request.json_format = _json_format(parsed.response_format, "response_format")
     request.has_results = has_results
     request.model = parsed.model or ""
     request.is_stream = bool(parsed.stream)
@@ -144,11 +146,13 @@ def response(body: bytes, *, ignores_tools: bool = False) -> AgentRequest:
         _refuse(parsed.tools, "tools", _OWN_TOOLS.format("tools"))
     instead = "Send an Idempotency-Key instead: the turn then continues when you hang up."
     _refuse(parsed.background, "background", instead)
-    _refuse_format(parsed.text.format if parsed.text else None, "text.format")
+    requested = parsed.text.format if parsed.text else None
+    json_format = _json_format(requested, "text.format")
     request = _to_request(
         [Message("user", parsed.input)] if isinstance(parsed.input, str) else parsed.input, "input"
     )
     request.has_results = has_results
+    request.json_format = json_format
     request.instructions = "\n\n".join(filter(None, (parsed.instructions, request.instructions)))
     request.model = parsed.model or ""
     request.is_stream = bool(parsed.stream)
@@ -175,7 +179,7 @@ def to_message(request: AgentRequest, target: Target, source: SessionSource) -> 
         "is_single": not target.is_named,
     }
     message = MessageEvent(
-        text=request.text,
+        text=_with_demand(request),
         source=source,
         message_id=target.message_id,
         named_within=f"keys of {source.user_id}" if target.has_key else None,
@@ -185,7 +189,7 @@ def to_message(request: AgentRequest, target: Target, source: SessionSource) -> 
         ],
         is_mention=True,
         # A question is shown in a stream, and answered by the conversation's name in another request.
-        can_be_asked=target.is_named and request.is_stream,
+        can_be_asked=target.is_named and request.is_stream and request.json_format is None,
         options={name: value for name, value in options.items() if value},
     )
     if message.get_command():
@@ -193,6 +197,13 @@ def to_message(request: AgentRequest, target: Target, source: SessionSource) -> 
     elif request.pictures:
         message.message_type = MessageType.PHOTO
     return message
+
+
+def _with_demand(request: AgentRequest) -> str:
+    """Return the text for the model, with the format of the reply; commands stay as they are."""
+    if request.json_format is None or request.text.startswith("/"):
+        return request.text
+    return "\n\n".join(filter(None, (request.text, request.json_format.demand)))
 
 
 def source_of(target: Target, user: str) -> SessionSource:
@@ -260,9 +271,20 @@ def _refuse(is_given: object, param: str, why: str) -> None:
         raise RefusedRequest(400, why, code="unsupported_parameter", param=param)
 
 
-def _refuse_format(requested: Format | None, param: str) -> None:
-    is_other = requested is not None and requested.type != "text"
-    _refuse(is_other, param, "Replies are text; ask for another format in the message.")
+def _json_format(requested: Format | None, param: str) -> JsonFormat | None:
+    """Return the JSON that a reply must be; None for text."""
+    if requested is None or requested.type == "text":
+        return None
+    if requested.type == "json_object":
+        return JsonFormat()
+    is_known = requested.type == "json_schema"
+    _refuse(not is_known, param, "Formats are text, json_object and json_schema.")
+    inner = requested.json_schema
+    schema = inner.schema if inner is not None else requested.schema
+    if schema is None:
+        raise _bad_value("The format json_schema needs a schema.", param)
+    strict = inner.strict if inner is not None else requested.strict
+    return JsonFormat(schema, bool(strict))
 
 
 def _to_request(messages: Sequence[Message], where: str) -> AgentRequest:

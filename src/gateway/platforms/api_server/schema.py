@@ -61,10 +61,21 @@ class Message(msgspec.Struct):
     type: Literal["message"] = "message"
 
 
+class JsonSchema(msgspec.Struct):
+    """The schema of a reply, in a chat."""
+
+    name: str = ""
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
 class Format(msgspec.Struct):
-    """The format that a reply must have."""
+    """The format that a reply must have; a response has the fields of the schema in it."""
 
     type: str = "text"
+    json_schema: JsonSchema | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class StreamOptions(msgspec.Struct):
