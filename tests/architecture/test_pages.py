@@ -2,12 +2,16 @@
 
 import pkgutil
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
+
+from hermes_cli.commands.root import hermes
 
 ROOT = Path(__file__).parents[2]
 FOR_MAINTAINERS = [
@@ -124,3 +128,61 @@ def test_classes_and_functions_that_a_maintainer_reads_about_exist(page: Path) -
             is_known = is_defined(code) or is_file(code) or is_in_messages(code)
             missing += [] if is_known or is_of_python(code) else [code]
     assert missing == []
+
+
+OF_PLUGINS = {"dice", "my-plugin", "recovery"}
+"""Commands of the plugins that pages write or enable."""
+
+
+def shown_commands(page: Path) -> Iterator[list[str]]:
+    """The words after `hermes` in the blocks of a page that a reader types into a shell."""
+    for block in re.findall(
+        r"^```(?:sh|console)\n(.*?)^```$", page.read_text("utf-8"), re.S | re.M
+    ):
+        for line in re.findall(r"^(?:\$ )?(.*\bhermes\b.*)$", block, re.M):
+            lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+            lexer.wordchars += "$…:%,@+[]{}!"
+            words = list(lexer)
+            while "hermes" in words:
+                words = words[words.index("hermes") + 1 :]
+                end = (
+                    n for n, word in enumerate(words) if word in ("|", "||", "&&", ";", "<", ">")
+                )
+                yield words[: next(end, len(words))]
+
+
+def misused(words: list[str]) -> str:
+    """Return the first word that is not a command or an option, empty when all are."""
+    command: click.Command = hermes
+    context = click.Context(command, info_name="hermes")
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("-") and word != "-":
+            name, _, value = word.partition("=")
+            params = [
+                p for p in command.get_params(context) if name in (*p.opts, *p.secondary_opts)
+            ]
+            if not params:
+                return word
+            if not value and not getattr(params[0], "is_flag", False):
+                next(rest, "")
+        elif isinstance(command, click.Group):
+            inner = command.get_command(context, word)
+            if inner is None:
+                return "" if " " in word or word in OF_PLUGINS else word
+            command, context = inner, click.Context(inner, info_name=word, parent=context)
+    return ""
+
+
+@pytest.mark.parametrize("page", [*FOR_MAINTAINERS, *OTHERS], ids=name_of)
+def test_commands_and_options_that_a_page_shows_exist(page: Path) -> None:
+    assert [words for words in shown_commands(page) if misused(words)] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["sesions list", "sessions lst", "backup --encrypted", "--contineu"]
+)
+def test_a_command_that_does_not_exist_is_found(line: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```sh\nhermes {line}    # look\n```\n")
+    assert [misused(words) for words in shown_commands(page)] != [""]

@@ -1,4 +1,4 @@
-"""The quick start and the tutorials do what they say: every command in them is run, on a terminal.
+"""The README, the quick start and the tutorials do what they say: every command is run, on a terminal.
 
 A block of `sh` is run by a shell that has the folder and the variables of the one before. A block with a
 file as its title is written to that file; "(add)" appends. A block of `text` without a title is what the
@@ -30,6 +30,7 @@ RUN_PAGES = [
 
 _BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIMEOUT_S = 30.0
+CTRL_Q = "\x11"
 
 Dialogue = Callable[[TerminalChat], None]
 
@@ -94,6 +95,12 @@ class Reader:
             self.output = terminal.text
         assert status == 0, f"{commands}\n{self.output}"
 
+    def prepare_telegram(self, api: BotApi) -> None:
+        """Name a server on this machine in the place of Telegram's."""
+        config = self.home / ".hermes" / "config.toml"
+        config.parent.mkdir(mode=0o700)
+        config.write_text(f'[gateway.platforms.telegram]\napi_url = "{api.url}"\npoll_s = 20\n')
+
     def write(self, block: Block) -> None:
         name, _, how = block.title.partition(" ")
         path = self.home / name.removeprefix("~/")
@@ -152,6 +159,26 @@ def reader(tmp_path: Path, server: ScriptedServer) -> Reader:
     )
 
 
+def set_up(terminal: TerminalChat) -> None:
+    """Take every proposal of `hermes setup`."""
+    for number in "123":
+        terminal.wait_for(f"\n{number}. ")
+        terminal.wait_for("Choose [1]")
+        terminal.type("\r")
+    terminal.wait_for("Start with: hermes")
+
+
+def connect(terminal: TerminalChat, api: BotApi) -> None:
+    """Answer `hermes gateway setup telegram`, as Anna."""
+    terminal.wait_for("token (")
+    terminal.type(f"{api.token}\r")
+    terminal.wait_for("https://t.me/hermes_test_bot?start=")
+    code = terminal.wait_for("\n")
+    api.world.write(f"/start {code}")
+    terminal.wait_for("Start [")
+    terminal.type("background\r")
+
+
 def requests(server: ScriptedServer) -> str:
     """All that the model was sent."""
     return "\n".join(request.body.decode() for request in server.model_requests)
@@ -187,17 +214,7 @@ def test_the_tutorial_of_the_first_plugin(
 
 def test_the_tutorial_of_a_bot_for_a_family(reader: Reader) -> None:
     with BotApi() as api:
-        config = reader.home / ".hermes" / "config.toml"
-        config.parent.mkdir(mode=0o700)
-        config.write_text(f'[gateway.platforms.telegram]\napi_url = "{api.url}"\npoll_s = 20\n')
-
-        def connect(terminal: TerminalChat) -> None:
-            terminal.wait_for("token (")
-            terminal.type(f"{api.token}\r")
-            terminal.wait_for("https://t.me/hermes_test_bot?start=")
-            api.world.write(f"/start {terminal.wait_for(chr(10))}")
-            terminal.wait_for("Start [")
-            terminal.type("background\r")
+        reader.prepare_telegram(api)
 
         def code_of_ben() -> str:
             api.world.write("let me in", person=BEN)
@@ -208,7 +225,9 @@ def test_the_tutorial_of_a_bot_for_a_family(reader: Reader) -> None:
             assert found is not None
             return found[0]
 
-        reader.dialogues = {"hermes gateway setup telegram": connect}
+        reader.dialogues = {
+            "hermes gateway setup telegram": lambda terminal: connect(terminal, api)
+        }
         reader.values = {"CODE": code_of_ben}
         try:
             reader.follow("tutorials/family-bot.md")
@@ -232,15 +251,8 @@ def test_the_quick_start(reader: Reader, server: ScriptedServer, script: list[Pl
         terminal.wait_for("ready")
         terminal.type("Write a haiku about the sea to sea.txt.\r")
         terminal.wait_for("The haiku is in")
-        terminal.type("\x11")
+        terminal.type(CTRL_Q)
         seen.append((reader.home / "first-steps" / "sea.txt").read_text())
-
-    def set_up(terminal: TerminalChat) -> None:
-        for number in "123":
-            terminal.wait_for(f"\n{number}. ")
-            terminal.wait_for("Choose [1]")
-            terminal.type("\r")
-        terminal.wait_for("Start with: hermes")
 
     reader.dialogues = {"hermes setup": set_up, "hermes": chat}
     reader.follow("start/quick-start.md")
@@ -249,3 +261,30 @@ def test_the_quick_start(reader: Reader, server: ScriptedServer, script: list[Pl
     assert "Which one is the deepest?" in requests(server)
     assert "The sea is calm tonight." in requests(server)
     assert (reader.home / "first-steps" / "french.txt").read_text() == "All is well.\n"
+
+
+def test_the_commands_of_the_readme(reader: Reader, server: ScriptedServer) -> None:
+    """Run them all but `make test`, which is what CI runs."""
+
+    def open_and_quit(terminal: TerminalChat) -> None:
+        terminal.wait_for("ready")
+        terminal.type(CTRL_Q)
+
+    with BotApi() as api:
+        reader.prepare_telegram(api)
+        reader.dialogues = {
+            "hermes setup": set_up,
+            "hermes": open_and_quit,
+            "make chat": open_and_quit,
+            "hermes gateway setup telegram": lambda terminal: connect(terminal, api),
+        }
+        lines = "".join(block.text for block in blocks("../README.md")).splitlines()
+        commands = [line for line in lines if line and not line.startswith("make test")]
+        assert len(commands) >= 6
+        try:
+            for command in commands:
+                reader.run(f"{command}\n")
+        finally:
+            reader.run("hermes gateway stop")
+    assert "What is in this folder?" in requests(server)
+    assert "why is the sky blue?" in requests(server)
