@@ -67,8 +67,9 @@ def test_a_picture_is_not_said_to_a_turn_but_answered_next(world: World) -> None
         world.platform.say("a", "look", files=[("dot.png", png)])
         world.platform.wait_until(lambda: not world.platform.unacknowledged())
         quiet.release()
-        first, second = world.wait_for_replies("a", 2)
+        first, notice, second = world.wait_for_replies("a", 3)
         assert first == "first"
+        assert "does not see images" in notice
         assert "You said: look" in second
 
 
