@@ -252,8 +252,8 @@ _HEADS = {
 
 def _read_lines(rows: list[_Report]) -> Iterator[str]:
     for row in rows:
-        asks = "asks before it sends or keeps anything" if row["asks"] else "sends as it may"
-        yield f"  {row['conversation']} ({clock.ago(row['noted_at'])}): {asks}"
+        asks = ": asks before it sends or keeps anything" if row["asks"] else ""
+        yield f"  {row['conversation']} ({clock.ago(row['noted_at'])}){asks}"
         for kind, sources in (("outside text", row["outside"]), ("private data", row["private"])):
             if sources:
                 yield f"    {kind}: {taint.listed(sources)}"
