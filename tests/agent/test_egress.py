@@ -222,6 +222,22 @@ def test_a_client_without_our_password_is_refused(
         assert "Use the proxy address" in box.run(strange + GET, f"http://{upstream}/")
 
 
+def test_a_client_that_waits_to_be_asked_for_credentials_is_asked(
+    namespace: NetworkNamespace, upstream: str
+) -> None:
+    client = f"""
+import http.client, os
+from urllib.parse import urlsplit
+proxy = urlsplit(os.environ["http_proxy"])
+connection = http.client.HTTPConnection(proxy.hostname, proxy.port, timeout=10)
+connection.request("GET", "http://{upstream}/")
+answer = connection.getresponse()
+print(answer.status, answer.headers["Proxy-Authenticate"])
+"""
+    with sandboxed(namespace, upstream) as box:
+        assert box.run(client) == '407 Basic realm="hermes"'
+
+
 def test_a_head_without_end_is_refused(namespace: NetworkNamespace) -> None:
     with sandboxed(namespace):
         flood = f"""
@@ -419,6 +435,20 @@ def test_ssh_and_git_over_ssh_use_the_proxy(
     assert f"reach 127.0.0.1:{port}" in texts[0]
     assert f"Uses your SSH keys to reach 127.0.0.1:{port}" in texts[1]
     assert "private network" in outputs(chat)[2]
+
+
+@needs_bwrap
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_git_over_http_uses_the_proxy(make_chat: MakeChat, store: SessionDB, upstream: str) -> None:
+    commands = [
+        f"NO_PROXY= no_proxy= git ls-remote http://{upstream}/x.git",
+        "git clone https://unknown.invalid/x.git",
+    ]
+    chat = ask_chat(make_chat, store, "deny", commands, allowed_hosts=[upstream])
+    assert "fatal" not in outputs(chat)[0]
+    (question,) = chat.sink.of(QuestionAsked)
+    assert question.text.startswith("Connects to unknown.invalid\n")
+    assert "no connection to unknown.invalid" in outputs(chat)[1]
 
 
 @needs_bwrap

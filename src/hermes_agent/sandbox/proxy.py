@@ -40,6 +40,14 @@ class Destination(NamedTuple):
 class Refusal(Exception):
     """A connection that is not let through; the text says why and what to do."""
 
+    status = 403
+
+
+class _Challenge(Refusal):
+    """A request without credentials: git and others send them only when they are asked to."""
+
+    status = 407
+
 
 Connect = Callable[[Destination], Sequence[tuple[str, int]]]
 """Return the addresses to try for a destination; raises Refusal. May wait for a person."""
@@ -119,7 +127,7 @@ class Proxy:
             destination = self._destination(request)
             upstream = self._reach(destination)
         except Refusal as refusal:
-            _refuse(client, str(refusal))
+            _refuse(client, refusal)
             return
         with self._tracked(upstream):
             if request.is_tunnel:
@@ -130,6 +138,8 @@ class Proxy:
             _relay(client, upstream)
 
     def _destination(self, request: "_Request") -> Destination:
+        if request.authorization is None:
+            raise _Challenge("The user name and password of HTTPS_PROXY are needed.")
         name, _, password = request.credentials.partition(":")
         if not secrets.compare_digest(password.encode(), self._password.encode()):
             raise Refusal("Use the proxy address in HTTPS_PROXY as it is, with its user name.")
@@ -178,12 +188,17 @@ class _Request(NamedTuple):
         return self.method == "CONNECT"
 
     @property
+    def authorization(self) -> str | None:
+        """The value of the header with the credentials; None without one."""
+        values = (value for name, value in self.headers if name.lower() == "proxy-authorization")
+        return next(values, None)
+
+    @property
     def credentials(self) -> str:
-        for name, value in self.headers:
-            scheme, _, encoded = value.partition(" ")
-            if name.lower() == "proxy-authorization" and scheme.lower() == "basic":
-                with contextlib.suppress(binascii.Error, UnicodeDecodeError):
-                    return base64.b64decode(encoded, validate=True).decode()
+        scheme, _, encoded = (self.authorization or "").partition(" ")
+        if scheme.lower() == "basic":
+            with contextlib.suppress(binascii.Error, UnicodeDecodeError):
+                return base64.b64decode(encoded, validate=True).decode()
         return ""
 
     def forwarded(self) -> bytes:
@@ -218,11 +233,13 @@ def _read_head(client: socket.socket) -> tuple[bytes, bytes]:
     return bytes(data[:end]), bytes(data[end + 4 :])
 
 
-def _refuse(client: socket.socket, text: str) -> None:
+def _refuse(client: socket.socket, refusal: Refusal) -> None:
+    text = str(refusal)
     body = f"{text}\n".encode()
+    challenge = 'Proxy-Authenticate: Basic realm="hermes"\r\n' if refusal.status == 407 else ""
     line = " ".join(text.split()).encode("ascii", "replace").decode()[:400]
     head = (
-        f"HTTP/1.1 403 {line}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"HTTP/1.1 {refusal.status} {line}\r\n{challenge}Content-Type: text/plain; charset=utf-8\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     client.sendall(head.encode() + body)
