@@ -562,14 +562,15 @@ def test_stats_count_what_there_is(talk: SessionDB, shell: Shell) -> None:
     numbers = shell.json("sessions stats")
     assert numbers["conversations"] == 2 and numbers["sessions"] == 3
     assert numbers["by_source"] == {"cli": 1, "telegram": 1}
-    assert "conversations" in shell.run("sessions stats")
+    assert "Open conversations" in shell.run("sessions stats")
 
 
 def test_an_unknown_conversation_has_its_own_exit_status(talk: SessionDB, shell: Shell) -> None:
     shell.run("sessions show zeppelin", status=4)
     assert "No conversation 'zeppelin'" in shell.errors
     shell.run("sessions show 2026", status=4)
-    assert "Did you mean: 20261103_100000_cccccc, 20261101_100000_aaaaaa?" in shell.errors
+    assert "Did you mean:\n          20261103_100000_cccccc  Remember" in shell.errors
+    assert "20261101_100000_aaaaaa  Folder talk\n" in shell.errors
     shell.run("sessions show zeppelin --json", status=4)
     assert json.loads(shell.errors)["error"]["code"] == "session.not_found"
 

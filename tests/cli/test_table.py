@@ -59,7 +59,7 @@ def test_a_long_cell_is_wrapped_and_ends_after_three_lines() -> None:
 def test_columns_of_the_highest_rank_are_left_out_first_and_named() -> None:
     wide = table.render(SESSIONS, ROWS, width=80, full=False).splitlines()
     assert wide[0].split() == ["ID", "WHEN", "SOURCE", "TITLE"]
-    middle = table.render(SESSIONS, ROWS, width=56, full=False).splitlines()
+    middle = table.render(SESSIONS, ROWS, width=52, full=False).splitlines()
     assert middle[0].split() == ["ID", "WHEN", "TITLE"]
     assert middle[-1] == "Not shown: SOURCE. See them with --full."
     narrow = table.render(SESSIONS, ROWS, width=40, full=False).splitlines()

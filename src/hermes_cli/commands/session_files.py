@@ -1,4 +1,4 @@
-"""`hermes sessions export` and `import`: JSON Lines files, and homes of hermes-agent."""
+"""`hermes sessions export` and `import`: files for people and programs, and homes of hermes-agent."""
 
 import codecs
 import contextlib
@@ -13,12 +13,15 @@ import msgspec
 
 from hermes_cli.commands.app import App, json_option, pass_app, progress
 from hermes_cli.commands.sessions import find_session
+from hermes_core import config, secrets
 from hermes_core.errors import UsageError
 from hermes_core.paths import open_private
-from hermes_core.text import counted
+from hermes_core.text import counted, human_size
 from hermes_state import SessionDB
 from hermes_state.export_format import refusal
 from hermes_state.foreign.importer import count_messages, import_hermes_agent
+from hermes_state.ledger import listing
+from hermes_state.values import Filter
 
 
 @click.command("export")
@@ -26,26 +29,72 @@ from hermes_state.foreign.importer import count_messages, import_hermes_agent
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write to this file instead of stdout."
 )
+@click.option(
+    "-f",
+    "--format",
+    "format_",
+    type=click.Choice(["jsonl", "markdown", "html", "atif"]),
+    default="jsonl",
+    show_default=True,
+    help="jsonl can be imported again; markdown and html are for people; atif is for other programs.",
+)
+@click.option("--full", is_flag=True, help="markdown: whole tool calls. html: tool calls are open.")
 @json_option
 @pass_app
-def export(app: App, sessions: tuple[str, ...], output: Path | None) -> None:
-    """Export conversations as JSON Lines: the named ones, or all."""
+def export(
+    app: App, sessions: tuple[str, ...], output: Path | None, format_: str, full: bool
+) -> None:
+    """Export conversations: the named ones, or all. Secrets are redacted.
+
+    An atif file has one conversation per line.
+    """
+    secrets.register(config.secrets(app.settings))
     with app.store_to_read() as store:
         ids = [find_session(store, name) for name in sessions] or None
+        pieces = _pieces(store, ids, format_, full)
         if output is None:
-            _print(store.export_lines(ids), app.output or sys.stdout)
+            _print(pieces, app.output or sys.stdout)
             return
         if output.exists():
             raise UsageError(f"{output} already exists.", fix="Choose another name.")
-        count = _save(output, store.export_lines(ids))
+        lines, size = _save(output, pieces)
     if app.as_json:
-        app.emit({"file": str(output), "lines": count})
-    app.say(f"Wrote {count} lines to {output}.")
+        app.emit({"file": str(output), "lines": lines})
+    app.say(f"Wrote {counted(lines, 'line')} ({human_size(size)}) to {output}.")
 
 
-def _print(lines: Iterable[dict[str, Any]], output: TextIO) -> None:
+def _pieces(store: SessionDB, ids: list[str] | None, format_: str, full: bool) -> Iterator[bytes]:
+    """Yield the export piece by piece, each from one moment of the store."""
+    if format_ == "jsonl":
+        for line in store.export_lines(ids):
+            yield secrets.redact_bytes(msgspec.json.encode(line)) + b"\n"
+        return
+    from hermes_cli.transcripts import atif, html, markdown, transcript  # noqa: PLC0415 -- slow
+
+    names = ids if ids is not None else _conversations(store)
+    found = (store.read(transcript.load, name) for name in dict.fromkeys(names))
+    if format_ == "html":
+        yield from (piece.encode() for piece in html.render(found, full=full))
+        return
+    for number, conversation in enumerate(found):
+        if format_ == "atif":
+            if conversation.entries:
+                yield msgspec.json.encode(atif.trajectory(conversation)) + b"\n"
+            continue
+        if number:
+            yield b"\n---\n\n"
+        yield from (piece.encode() for piece in markdown.render(conversation, full=full))
+
+
+def _conversations(store: SessionDB) -> list[str]:
+    """Return all conversations, oldest first."""
+    rows = store.read(listing.select, Filter(include_archived=True), limit=None)
+    return [row["id"] for row in sorted(rows, key=lambda row: row["started_at"])]
+
+
+def _print(pieces: Iterable[bytes], output: TextIO) -> None:
     try:
-        _write(output.buffer, lines)
+        _write(output.buffer, pieces)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -56,34 +105,35 @@ def _print(lines: Iterable[dict[str, Any]], output: TextIO) -> None:
         raise _write_error("The export", error) from error
 
 
-def _save(output: Path, lines: Iterable[dict[str, Any]]) -> int:
-    """Write a file atomically."""
+def _save(output: Path, pieces: Iterable[bytes]) -> tuple[int, int]:
+    """Write a file atomically; return its lines and bytes."""
     temp = output.with_name(output.name + ".part")
     try:
         with open_private(temp) as file:
-            count = _write(file, lines)
+            written = _write(file, pieces)
         temp.rename(output)
     except OSError as error:
         raise _write_error(str(output), error) from error
     finally:
         temp.unlink(missing_ok=True)
-    return count
+    return written
 
 
 def _write_error(what: str, error: OSError) -> UsageError:
     return UsageError(
         f"{what} could not be written: {error.strerror}.",
-        fix="Nothing was changed. Write it to a place where there is room, and where you may.",
+        fix="Nothing was changed. Choose a place that is writable and has room.",
     )
 
 
-def _write(file: IO[bytes], lines: Iterable[dict[str, Any]]) -> int:
-    count = 0
-    for line in lines:
-        file.write(msgspec.json.encode(line) + b"\n")
-        count += 1
+def _write(file: IO[bytes], pieces: Iterable[bytes]) -> tuple[int, int]:
+    lines = size = 0
+    for piece in pieces:
+        file.write(piece)
+        lines += piece.count(b"\n")
+        size += len(piece)
     file.flush()
-    return count
+    return lines, size
 
 
 @click.command("import")

@@ -48,7 +48,9 @@ _UNSETTLED = {
     "sessions",
     cls=LazyGroup,
     entries={
-        "export": Entry("session_files", "Export conversations as JSON Lines.", "export"),
+        "export": Entry(
+            "session_files", "Export conversations as JSONL, Markdown, HTML or ATIF.", "export"
+        ),
         "import": Entry("session_files", "Import an export, or a hermes-agent home.", "import_"),
     },
 )
@@ -442,7 +444,8 @@ def stats(app: App) -> None:
         numbers["database_bytes"] = store.path.stat().st_size
     if app.as_json:
         return app.emit(numbers)
-    return table.show(app, ("WHAT", Column("VALUE", right=True)), _statistics(numbers))
+    columns = (Column("WHAT", wraps=True), Column("VALUE", right=True))
+    return table.show(app, columns, _statistics(numbers))
 
 
 def _statistics(numbers: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -469,9 +472,16 @@ def find_session(store: SessionDB, text: str) -> str:
 def _not_found(store: SessionDB, text: str) -> NoReturn:
     near = store.list_sessions_rich(limit=4, search_query=text) if text else []
     if near:
-        names = ", ".join(row["id"] for row in near)
-        raise SessionNotFoundError(f"{text!r} is ambiguous.", fix=f"Did you mean: {names}?")
+        names = "".join(f"\n          {_named(row)}" for row in near)
+        raise SessionNotFoundError(
+            f"No conversation has exactly the id or title {text!r}.", fix=f"Did you mean:{names}"
+        )
     raise SessionNotFoundError(f"No conversation {text!r}.", fix="See: hermes sessions list")
+
+
+def _named(row: dict[str, Any]) -> str:
+    title = truncate(one_line(visible(row["title"] or row["preview"] or "")), 50)
+    return f"{row['id']}  {title}".rstrip()
 
 
 def confirm(app: App, question: str, yes: bool) -> None:

@@ -12,7 +12,7 @@ from hermes_cli.commands.app import App
 from hermes_core import text
 
 _GAP = "  "
-_MIN_WIDTH = 16
+_MIN_WIDTH = 12
 """Width down to which a column is wrapped before another column is left out."""
 _MAX_LINES = 3
 """Lines of a cell, unless the whole table is asked for."""

@@ -1,0 +1,1 @@
+"""Exports of conversations in formats for people and other programs."""
