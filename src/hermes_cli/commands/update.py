@@ -51,8 +51,12 @@ def command(app: App, version: str | None, wheel: Path | None, dry_run: bool, ye
 
 
 def _say_plan(app: App, target: update.Target, pid: int | None) -> None:
-    app.say(f"Hermes {VERSION} becomes {target.version} (from {target.source}):")
-    app.say(f"  1. back up {app.home.root}")
+    app.say(
+        f"Hermes {VERSION} becomes {target.version}, from {target.wheel or 'the package index'}:"
+    )
+    app.say(
+        f"  1. back up {app.home.root}" if app.home.root.is_dir() else "  1. no home to back up"
+    )
     app.say(f"  2. install beside {sys.prefix} ({installation.method()}), try it on the backup")
     app.say(
         f"  3. {f'stop the gateway (process {pid}), ' if pid else ''}put it in place, check your home"
