@@ -103,7 +103,7 @@ def test_an_unknown_command_gets_the_nearest_one(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["-h", "--help", "help", "sessions", "config", "gateway", "plugins"]
+    "line", ["-h", "--help", "help", "sessions", "config", "gateway", "plugins", "approvals"]
 )
 def test_help_is_no_error(shell: Shell, line: str) -> None:
     assert shell.run(line).startswith("Usage: hermes")

@@ -15,6 +15,7 @@ from hermes_agent.tools.processes import Processes
 from hermes_agent.tools.registry import default_tools, plugin_tools
 from hermes_cli import plugins
 from hermes_cli.commands.app import App, json_option, pass_app
+from hermes_cli.commands.group import CommandGroup
 from hermes_cli.commands.sessions import find_session
 from hermes_core import clock
 from hermes_core.errors import UsageError
@@ -30,7 +31,7 @@ _HEADLINES = {
 }
 
 
-@click.group("approvals")
+@click.group("approvals", cls=CommandGroup)
 def command() -> None:
     """Explain what the agent may do without a question."""
 
