@@ -84,17 +84,23 @@ class HermesApp(App[int], inherit_bindings=False):
         from hermes_tui import wiring  # noqa: PLC0415 -- after the first frame
 
         self.tabs, self.chat = wiring.build(
-            self._connect, self._home, self._opening, self._run_local
+            self._connect, self._home, self._opening, self._run_local, self._write
         )
         await self.push_screen(self.chat)
         self.chat.composer.paste(self._first.typed)
         self.run_worker(self.tabs.client.run, exit_on_error=False)
         self._preferences, complaints = wiring.preferences(self._home, self.available_themes)
         self.tabs.current.notes += complaints
+        self.chat.attention.notify = self._preferences.notify
         if self._preferences.theme in self.available_themes:
             self.theme = self._preferences.theme
         self.set_keymap(self._preferences.keys)
         self.is_loaded = True
+
+    def _write(self, text: str) -> None:
+        """Write a sequence to the terminal."""
+        if isinstance(self._driver, Driver):
+            self._driver.write(text)
 
     async def on_event(self, event: events.Event) -> None:
         """Tell the chat of what is typed before it is known who gets it."""

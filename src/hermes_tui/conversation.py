@@ -26,6 +26,8 @@ class Conversation:
     info: results.Info = field(default_factory=results.Info)
     began_at: float | None = None
     """When the running turn began, on the monotonic clock."""
+    lasted_s: float = 0.0
+    """How long the last turn took."""
     waiting: list[str] = field(default_factory=list)
     """Prompts that will be answered after the running one."""
     position: results.Position = field(default_factory=results.Position)
@@ -79,6 +81,7 @@ class Conversation:
             case m.TurnStarted():
                 self.begin(now)
             case m.TurnEnded():
+                self.lasted_s = now - self.began_at if self.began_at is not None else 0.0
                 self._end()
                 self._use(event.payload.usage)
             case m.UsageChanged():

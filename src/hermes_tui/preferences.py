@@ -1,4 +1,4 @@
-"""Preferences of the person, in `tui.json` in the home: the theme and custom keys."""
+"""Preferences of the person, in `tui.json` in the home: theme, custom keys, notifications."""
 
 import logging
 from pathlib import Path
@@ -7,16 +7,19 @@ import msgspec
 
 from hermes_core.errors import ConfigError
 from hermes_core.paths import Home, write_private
+from hermes_tui.attention import Notify
 
 logger = logging.getLogger(__name__)
 
 
 class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Theme and custom keys."""
+    """Theme, custom keys, and how a person is called."""
 
     theme: str = ""
     keys: dict[str, str] = {}
     """Keys by the name of what they do (docs/guide/terminal.md lists the names)."""
+    notify: Notify = "bell"
+    """What happens when a turn ends or asks while the person looks elsewhere."""
 
 
 def path(home: Home) -> Path:

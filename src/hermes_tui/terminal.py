@@ -22,7 +22,7 @@ _EXIT_TIMEOUT_S = 0.9
 """From the signal, or the loss of the terminal, to the end of the process, whatever blocks."""
 _RESTORE = (
     b"\x1b[?2004l\x1b[?7h\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l"
-    b"\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
+    b"\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[23;2t"
 )
 """Leave the alternate screen and end the reports that Textual's driver asked for."""
 _HANGUP_STATUS = 128 + signal.SIGHUP
@@ -50,6 +50,11 @@ class Driver(LinuxDriver):
     def start_application_mode(self) -> None:
         self._handle_signals()
         super().start_application_mode()
+        self.write("\x1b[22;2t")  # the terminal keeps the title of the window until it is left
+
+    def stop_application_mode(self) -> None:
+        self.write("\x1b[23;2t")
+        super().stop_application_mode()
 
     def is_lost(self) -> bool:
         """Return whether the other end of the terminal was closed. Reading would never end."""

@@ -1,6 +1,6 @@
 """Making the chat and what it stands on; all of it is loaded with this module, after the first frame."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from msgspec import structs
 
@@ -8,6 +8,7 @@ from hermes_core.errors import ConfigError
 from hermes_core.paths import Home
 from hermes_tui import keymap
 from hermes_tui import preferences as files
+from hermes_tui.attention import Attention
 from hermes_tui.client import Client, Connect
 from hermes_tui.entries import Note
 from hermes_tui.event_bridge import EventBridge
@@ -24,11 +25,12 @@ def build(
     home: Home,
     opening: Opening,
     run_local: RunLocal,
+    write: Callable[[str], None],
 ) -> tuple[Tabs, ChatScreen]:
     """The conversations and the screen that shows them, wired to each other."""
     bridge = EventBridge()
     tabs = Tabs(Client(connect, bridge, is_patient=opening.live is not None), opening)
-    bridge.chat = ChatScreen(tabs, InputHistory(home.history), run_local)
+    bridge.chat = ChatScreen(tabs, InputHistory(home.history), run_local, Attention(write))
     return tabs, bridge.chat
 
 

@@ -58,6 +58,11 @@ class Tmux:
         return self._run("capture-pane", "-p")
 
     @property
+    def title(self) -> str:
+        """The title that the program has given to the window."""
+        return self._run("display-message", "-p", "#{pane_title}")
+
+    @property
     def pid(self) -> int:
         """The process of the shell in the window."""
         return int(self._run("display-message", "-p", "#{pane_pid}"))

@@ -8,6 +8,7 @@ from textual.events import Key
 from hermes_core.paths import Home, make_folder
 from hermes_tui import keymap, preferences
 from hermes_tui.app import HermesApp
+from hermes_tui.attention import Attention, Notify
 from hermes_tui.opening import Opening
 from hermes_tui.preferences import Preferences
 from hermes_tui.screens import chat
@@ -189,3 +190,51 @@ async def test_without_colours_there_are_none(
         highlighted = "".join(s.text for s in drawn if s.style and s.style.underline)
         item = ui.app.chat.composer_area.completions.item
         assert item is not None and item.text in highlighted
+
+
+def test_no_title_can_end_its_sequence() -> None:
+    written: list[str] = []
+    attention = Attention(written.append)
+    attention.entitle("working", "a\x1b]0;b\x07\nc\x9d;" + "d" * 100)
+    attention.entitle("working", "a\x1b]0;b\x07\nc\x9d;" + "d" * 100)
+    [sequence] = written
+    assert sequence.startswith("\x1b]2;● a]0,b c,ddd") and sequence.endswith("… · Hermes\x07")
+    assert len(sequence) < 90 and not any(c in sequence[1:-1] for c in "\x1b\x07\x9d\n")
+
+
+@pytest.mark.parametrize(
+    ("notify", "vte", "sequence"),
+    [
+        ("off", "", []),
+        ("bell", "", ["\x07"]),
+        ("desktop", "", ["\x1b]9;finished: a, b\x07"]),
+        ("desktop", "7600", ["\x1b]777;notify;Hermes;finished: a, b\x07"]),
+    ],
+)
+def test_a_person_is_called_as_the_preferences_say(
+    notify: Notify, vte: str, sequence: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VTE_VERSION", vte)
+    written: list[str] = []
+    attention = Attention(written.append)
+    attention.notify = notify
+    attention.call("finished: a; b")
+    assert written == sequence
+
+
+async def test_who_looks_elsewhere_is_called_at_the_end_of_a_turn(folder: Path, home: Home) -> None:
+    preferences.save(home, Preferences(notify="desktop"))
+    async with running(folder, home) as ui:
+        called: list[str] = []
+        ui.app.chat.attention = Attention(called.append)
+        ui.app.chat.attention.notify = "desktop"
+        await ui.say("hello")
+        assert not any("finished" in text for text in called)
+        await ui.send("paused")
+        await ui.until(lambda: "The first half" in ui.picture())
+        ui.app.app_focus = False
+        await ui.app.session.call("process.list")
+        await ui.until(lambda: any("finished: hello" in text for text in called))
+        await ui.send("danger")
+        await ui.until(lambda: any("waiting for your answer" in text for text in called))
+        assert any("]2;▲ hello · Hermes" in text for text in called)

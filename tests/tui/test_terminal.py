@@ -72,6 +72,7 @@ def test_a_person_types_resizes_interrupts_kills_the_server_and_quits(
     terminal.type("hello there")
     terminal.press("Enter")
     terminal.wait_for("You said: hello there", "● ready")
+    assert "hello there · Hermes" in terminal.title
 
     terminal.resize(50, 16)
     narrow = terminal.wait_for("● ready", "╮", without="╭" + "─" * 60)

@@ -16,6 +16,7 @@ from hermes_core.text import truncate
 from hermes_protocol import results
 from hermes_tui import keymap
 from hermes_tui import messages as m
+from hermes_tui.attention import LONG_S, Attention
 from hermes_tui.entries import Note
 from hermes_tui.failures import CallError, ConnectionLostError
 from hermes_tui.foreground import SETUP_COMMAND, run_in_foreground
@@ -49,8 +50,11 @@ class ChatScreen(Screen[None]):
     AUTO_FOCUS = "#composer"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high"), (24, "-tall")]  # noqa: RUF012 -- Textual's own
 
-    def __init__(self, tabs: Tabs, history: InputHistory, run_local: RunLocal) -> None:
+    def __init__(
+        self, tabs: Tabs, history: InputHistory, run_local: RunLocal, attention: Attention
+    ) -> None:
         super().__init__()
+        self.attention = attention
         self.tabs = tabs
         self.tab_bar = TabBar(tabs)
         self.turn_view = TurnView(tabs, self._state_changed)
@@ -86,6 +90,18 @@ class ChatScreen(Screen[None]):
         """Show the state of the conversations as it is now."""
         self.status.tell()
         self.tab_bar.tell()
+        here = self.tabs.current
+        self.attention.entitle(here.badge, "" if here.is_empty else here.title)
+
+    @on(m.TurnEnded)
+    def _call_at_end(self, event: m.TurnEnded) -> None:
+        """Call a person who looks elsewhere, or has waited for long."""
+        tab = self.tabs.find(event.session_id)
+        if tab is None or event.payload.status == "interrupted":
+            return
+        if tab.conversation.lasted_s >= LONG_S or not app_of(self).app_focus:
+            outcome = "failed" if event.payload.status == "error" else "finished"
+            self.attention.call(f"{outcome}: {tab.title}")
 
     @on(m.ServerConnected)
     def _connected(self) -> None:
@@ -330,7 +346,8 @@ class ChatScreen(Screen[None]):
     @on(m.QuestionAsked)
     async def _show_question(self, event: m.Event[Any]) -> None:
         tab = self.tabs.find(event.session_id)
-        app_of(self).bell()
+        if tab is not None:
+            self.attention.call(f"waiting for your answer: {tab.title}")
         if tab is self.tabs.current:
             await self.cards.update_cards()
         elif tab is not None:
