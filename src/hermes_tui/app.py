@@ -3,13 +3,12 @@
 The chat and all it is made of are loaded after the first frame.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual import events, on
-from textual.app import App, SystemCommand
+from textual.app import App
 from textual.binding import Binding
 from textual.filter import LineFilter, NoColor
 from textual.screen import Screen
@@ -24,6 +23,7 @@ if TYPE_CHECKING:  # see the docstring
     from hermes_tui.opening import Opening
     from hermes_tui.preferences import Preferences
     from hermes_tui.screens.chat import ChatScreen
+    from hermes_tui.screens.palette import Choice, Group
     from hermes_tui.session import Session
     from hermes_tui.tabs import Tabs
 
@@ -39,6 +39,7 @@ class HermesApp(App[int], inherit_bindings=False):
 
     TITLE = "Hermes"
     CSS_PATH = Path(__file__).parent / "styles" / "chat.tcss"
+    ENABLE_COMMAND_PALETTE = False  # our own has more in it
     BINDINGS = [Binding("ctrl+q,ctrl+c", "leave", "Quit", show=False)]  # noqa: RUF012 -- Textual's
 
     tabs: "Tabs"
@@ -53,6 +54,7 @@ class HermesApp(App[int], inherit_bindings=False):
         self._first = FirstScreen()
         self.is_loaded = False
         self._is_leaving = False
+        self._is_trying_theme = False
         for theme in themes.ALL:
             self.register_theme(theme)
         self.theme = themes.DEFAULT
@@ -173,6 +175,29 @@ class HermesApp(App[int], inherit_bindings=False):
         elif name:
             await self.chat.composer_area.choose_model(name)
 
+    def action_palette(self, only: "Group | None" = None) -> None:
+        from hermes_tui.screens.palette import PaletteScreen  # noqa: PLC0415 -- when it is wanted
+
+        names = list(self.available_themes)
+        self.push_screen(PaletteScreen(self.tabs, names, self._try_theme, only), self._chosen)
+
+    async def _chosen(self, choice: "Choice | None") -> None:
+        """Do what was chosen in the palette."""
+        match choice and choice.group:
+            case "Conversations" if choice:
+                self._switch(choice.value)
+            case "Models" if choice:
+                await self.chat.composer_area.choose_model(choice.value)
+            case "Themes" if choice:
+                self._try_theme("")
+                self.theme = choice.value
+            case "Commands" | "Skills" if choice and choice.value.startswith("/"):
+                self.chat.composer.recall(f"{choice.value} ")
+            case "Commands" if choice:
+                await self.chat.run_action(choice.value)
+            case _:
+                pass
+
     def action_help(self) -> None:
         from hermes_tui.screens.help import HelpScreen  # noqa: PLC0415 -- when it is wanted
 
@@ -189,28 +214,25 @@ class HermesApp(App[int], inherit_bindings=False):
         elif name:
             self.theme = name
         else:
-            self.search_themes()
+            self.action_palette("Themes")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """With NO_COLOR every theme has the colours of the terminal; Textual itself makes greys."""
         return [NoColor()] if self.no_color else super().get_line_filters()
 
+    def _try_theme(self, name: str) -> None:
+        """Show a theme for a moment, or without a name the one that was chosen."""
+        self._is_trying_theme = True
+        own = self._preferences.theme
+        self.theme = name or (own if own in self.available_themes else themes.DEFAULT)
+        self._is_trying_theme = False
+
     def watch_theme(self, theme: str) -> None:
         """Keep the theme for later starts."""
-        if self.is_loaded:
+        if self.is_loaded and not self._is_trying_theme:
             from hermes_tui import wiring  # noqa: PLC0415 -- loaded by now
 
             self._preferences = wiring.keep_theme(self._home, self._preferences, theme)
-
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Offer every key as a command of Ctrl+P."""
-        from hermes_tui import keymap  # noqa: PLC0415 -- loaded by now
-
-        del screen
-        for key in keymap.KEYS:
-            run = partial(self.chat.run_action, key.action)
-            yield SystemCommand(key.does, keymap.format_keys(key.keys), run)
-        yield SystemCommand("Change the theme", "Colors", self.search_themes)
 
     # -- leaving -----------------------------------------------------------------------------
 

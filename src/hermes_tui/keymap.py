@@ -54,6 +54,13 @@ KEYS: tuple[Key, ...] = (
     Key("details", "ctrl+t", "details", "Open or close all details", "Reading"),
     Key("copy", "ctrl+y", "copy", "Copy the last code block, or the last reply", "Reading"),
     Key("redraw", "ctrl+l", "redraw", "Redraw the screen", "Reading"),
+    Key(
+        "palette",
+        "ctrl+p",
+        "app.palette",
+        "Command palette: commands, skills, conversations, models, themes",
+        "Reading",
+    ),
     Key("help", "f1", "app.help", "Keyboard shortcuts", "Reading"),
 )
 
@@ -67,7 +74,6 @@ FIXED: tuple[tuple[str, str, str], ...] = (
     ("Writing", "shift+tab", "To the transcript (Enter opens, copies)"),
     ("Writing", "?", "Keyboard shortcuts, when nothing is typed"),
     ("Conversation", "ctrl+d", "Quit, when nothing is typed"),
-    ("Conversation", "ctrl+p", "Command palette, with themes"),
 )
 """Keys that widgets deal with; they cannot be changed."""
 

@@ -89,11 +89,6 @@ async def test_a_theme_in_the_file_that_does_not_exist_is_told(folder: Path, hom
         await ui.until(lambda: any("there is no theme pink" in note for note in ui.notes))
 
 
-async def test_the_palette_offers_what_the_keys_do(ui: Interface) -> None:
-    titles = [command.title for command in ui.app.get_system_commands(ui.app.screen)]
-    assert "Start a new conversation" in titles and "Change the theme" in titles
-
-
 @pytest.mark.parametrize("size", [(30, 10), (200, 60)])
 async def test_it_works_on_small_and_on_large_terminals(
     folder: Path, home: Home, size: tuple[int, int]

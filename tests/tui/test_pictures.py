@@ -13,6 +13,7 @@ from hermes_tui.opening import Opening
 from hermes_tui.screens.picker import PickerScreen
 from tests.tui.harness import Interface, running
 from tests.tui.test_conversations import store
+from tests.tui.test_palette import rows, search
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio, pytest.mark.usefixtures("a_fixed_moment")]
 
@@ -214,5 +215,17 @@ async def test_a_model_on_its_way(run: Run, folder: Path, picture: SnapshotAsser
         await ui.until(lambda: "40%" in ui.picture())
         await ui.send("patience")
         await ui.until(lambda: "waits for a model" in ui.picture())
+        await ui.hold_still()
+        assert ui.svg() == picture
+
+
+@pytest.mark.parametrize("size", [SMALL, (200, 60)], ids=["small", "large"])
+async def test_the_palette(
+    run: Run, folder: Path, picture: SnapshotAssertion, size: tuple[int, int]
+) -> None:
+    store(folder, Read_a_file=["How do I read a file?", "With `Path.read_text`."])
+    async with run(size) as ui:
+        screen = await search(ui, "re")
+        await ui.until(lambda: "Read a file" in rows(screen))
         await ui.hold_still()
         assert ui.svg() == picture

@@ -119,7 +119,7 @@ class PickerScreen(Dialog[str]):
             preview.show("Nothing found." if self._query else "There are no conversations yet.")
             return
         hit = self._catalog.hit(row.id)
-        preview.show(_card(row, clock.now(), [], hit))
+        preview.show(card_of(row, clock.now(), [], hit))
         place = hit.message_id if hit is not None else None
         if hit is not None and place is None:
             return
@@ -128,7 +128,7 @@ class PickerScreen(Dialog[str]):
             messages = await self._catalog.peek(row.id, count, place)
         except HermesError:
             return  # the list's own words have to do
-        preview.show(_card(row, clock.now(), messages, hit))
+        preview.show(card_of(row, clock.now(), messages, hit))
         if hit is not None:
             self.query_one("#preview", VerticalScroll).scroll_end(animate=False)
 
@@ -219,9 +219,10 @@ def _line(row: results.Row, now: float, mark: tuple[str, str], columns: int) -> 
     return Content.assemble(mark, f" {fit(title, room)}", (f" {when}", "dim"))
 
 
-def _card(
+def card_of(
     row: results.Row, now: float, messages: list[results.Message], hit: results.Hit | None
 ) -> Content:
+    """Show a conversation in a preview: its facts, and its messages or the one that was found."""
     facts = [
         ago(row.last_active or row.started_at, now),
         f"{row.message_count} messages",
