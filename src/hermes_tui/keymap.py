@@ -53,6 +53,7 @@ KEYS: tuple[Key, ...] = (
     Key("last", "ctrl+end", "last", "Jump to the end of the transcript", "Reading"),
     Key("details", "ctrl+t", "details", "Open or close all details", "Reading"),
     Key("copy", "ctrl+y", "copy", "Copy the last code block, or the last reply", "Reading"),
+    Key("panel", "f6", "panel", "Show or hide the side panel", "Reading"),
     Key("redraw", "ctrl+l", "redraw", "Redraw the screen", "Reading"),
     Key(
         "palette",

@@ -254,3 +254,30 @@ def test_the_bar_fits_and_shows_what_waits_however_many_there_are() -> None:
             bar = cells(tabs, columns)
             assert sum(cell.cell_length for _, cell in bar) <= columns
             assert columns < 40 or {tabs.current, tabs.all[0]} <= {tab for tab, _ in bar}
+
+
+async def test_a_wide_screen_has_a_panel_with_all_that_goes_on(folder: Path, home: Home) -> None:
+    async with running(folder, home, size=(160, 40)) as ui:
+        await ui.say("calls")
+        await ui.press("ctrl+n")
+        await ui.until(lambda: len(ui.app.tabs.all) == 2)
+        await ui.until(lambda: ui.state == "ready")
+        await ui.send("running")
+        await ui.until(lambda: "test 9 of 400" in ui.picture())
+        await ui.send("then [/b] the linter")
+        await ui.until(lambda: "Queue" in ui.picture())
+        panel = str(ui.app.chat.panel.content)
+        assert "● running" in panel and "✓ calls" not in panel and "○ calls" in panel
+        assert "then [/b] the linter" in panel
+        await ui.pilot.click("#side-panel", offset=(4, 2))
+        await ui.until(lambda: "To do" in str(ui.app.chat.panel.content))
+        panel = str(ui.app.chat.panel.content)
+        assert "◐ fix [the] greeting" in panel and "13% of 32k" in panel and "$0.0123" in panel
+        await ui.press("f6")
+        await ui.until(lambda: "To do" not in ui.picture())
+
+
+async def test_a_narrow_screen_has_no_panel_and_says_so(ui: Interface) -> None:
+    assert not ui.app.chat.panel.display
+    await ui.press("f6")
+    await ui.until(lambda: "140 columns" in ui.picture())

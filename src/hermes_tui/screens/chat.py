@@ -30,6 +30,7 @@ from hermes_tui.widgets.composer import Composer
 from hermes_tui.widgets.composer_area import ComposerArea, RunLocal
 from hermes_tui.widgets.fetch import Fetch
 from hermes_tui.widgets.queue import WaitingPrompt, WaitingPrompts
+from hermes_tui.widgets.side_panel import SidePanel
 from hermes_tui.widgets.status import StatusLine
 from hermes_tui.widgets.tab_bar import TabBar
 from hermes_tui.widgets.turn_view import TurnView
@@ -48,6 +49,7 @@ class ChatScreen(Screen[None]):
 
     BINDINGS = keymap.bindings()
     AUTO_FOCUS = "#composer"
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (140, "-wide")]  # noqa: RUF012 -- Textual's own
     VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high"), (24, "-tall")]  # noqa: RUF012 -- Textual's own
 
     def __init__(
@@ -62,6 +64,7 @@ class ChatScreen(Screen[None]):
         self.composer = self.composer_area.composer
         self.cards = Cards(tabs, self.composer)
         self.status = StatusLine(tabs)
+        self.panel = SidePanel(tabs)
         self._history = history
         self.fetch = Fetch(tabs, self.turn_view, self.composer)
         self._queue = WaitingPrompts()
@@ -73,6 +76,7 @@ class ChatScreen(Screen[None]):
         self._is_second_press = False
 
     def compose(self) -> ComposeResult:
+        yield self.panel
         yield self.tab_bar
         yield self.turn_view
         yield self.cards
@@ -90,6 +94,7 @@ class ChatScreen(Screen[None]):
         """Show the state of the conversations as it is now."""
         self.status.tell()
         self.tab_bar.tell()
+        self.panel.tell()
         here = self.tabs.current
         self.attention.entitle(here.badge, "" if here.is_empty else here.title)
 
@@ -244,8 +249,13 @@ class ChatScreen(Screen[None]):
         await self.cards.update_cards()
         await self.fetch.consider()
 
+    @on(m.ToolEnded)
+    def _show_todo(self) -> None:
+        self.panel.tell()
+
     @on(TabBar.Selected)
-    def _tab_clicked(self, event: TabBar.Selected) -> None:
+    @on(SidePanel.Selected)
+    def _tab_clicked(self, event: TabBar.Selected | SidePanel.Selected) -> None:
         self.tabs.select(event.tab)
 
     def action_move(self, step: int) -> None:
@@ -490,6 +500,12 @@ class ChatScreen(Screen[None]):
 
     def action_copy(self) -> None:
         self.notify(self.turn_view.copy_last(), timeout=2)
+
+    def action_panel(self) -> None:
+        """Show or hide the side panel, where there is room for it."""
+        self.toggle_class("-without-panel")
+        if not self.has_class("-wide"):
+            self.notify("The side panel needs 140 columns.")
 
     def action_redraw(self) -> None:
         if self._is_given_up:

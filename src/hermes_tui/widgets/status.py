@@ -84,8 +84,8 @@ def _facts(conversation: Conversation) -> list[tuple[str, str]]:
     if info.model:
         facts.append((truncate(info.model, _MAX_MODEL), ""))
     facts += _freedoms(info)
-    if (share := _share(conversation)) is not None:
-        facts.append((f"context {share:.0f}% of {_thousands(usage.context_max)}", _warmth(share)))
+    if (share := share_of(conversation)) is not None:
+        facts.append((f"context {share:.0f}% of {short_count(usage.context_max)}", _warmth(share)))
     if usage.cost_usd:
         facts.append(
             (f"${usage.cost_usd:.4f}" if usage.cost_usd < 1 else f"${usage.cost_usd:.2f}", "")
@@ -111,7 +111,8 @@ def _freedoms(info: Info) -> list[tuple[str, str]]:
     return facts
 
 
-def _share(conversation: Conversation) -> float | None:
+def share_of(conversation: Conversation) -> float | None:
+    """Return how much of the window is in use, in percent."""
     usage = conversation.info.usage
     if usage.context_percent is not None:
         return usage.context_percent
@@ -120,7 +121,8 @@ def _share(conversation: Conversation) -> float | None:
     return None
 
 
-def _thousands(tokens: int | None) -> str:
+def short_count(tokens: int | None) -> str:
+    """Format a number of tokens in thousands or millions."""
     if not tokens:
         return "it"
     return f"{tokens / 1e6:.3g}M" if tokens >= 999_500 else f"{tokens / 1000:.0f}k"

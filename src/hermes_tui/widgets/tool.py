@@ -129,7 +129,7 @@ class ToolCall(Fold):
         is_live = entry.state == "running" and bool(entry.output.strip())
         self._put(".glimpse", _tail(entry.output) if is_live else "")
         self._put(".reason", "" if self.is_open else entry.reason)
-        self._put(".checklist", "" if self.is_open else _checklist(entry))
+        self._put(".checklist", "" if self.is_open else Content("\n").join(checklist_lines(entry)))
         view = self.query_one(".diff", diff.DiffView)
         view.display = bool(entry.diff) and not self.is_open
         if view.display:
@@ -151,12 +151,13 @@ def _progress(entry: Call) -> str:
     return f"{marks.count('x')} of {len(marks)} done"
 
 
-def _checklist(entry: Call) -> Content:
+def checklist_lines(entry: Call) -> list[Content]:
+    """Draw the items of a checklist."""
     lines: list[Content] = []
     for mark, text in entry.checklist:
         sign, sign_style, style = _ITEMS[mark]
         lines.append(Content.assemble((sign, sign_style), (text, style)))
-    return Content("\n").join(lines)
+    return lines
 
 
 def _tail(output: str) -> str:

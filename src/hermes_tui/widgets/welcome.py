@@ -11,6 +11,15 @@ from hermes_tui import keymap
 from hermes_tui.entries import Welcome
 
 _COLUMN = 38
+_MARK = (
+    ("█ █ ", "█▀█ "),
+    ("█▀▀ ", "██▄ "),
+    ("█▀█ ", "█▀▄ "),
+    ("█▀▄▀█ ", "█ ▀ █ "),
+    ("█▀▀ ", "██▄ "),
+    ("█▀ ", "▄█ "),
+)
+_COLORS = ("$primary", "$primary", "$secondary", "$secondary", "$accent", "$accent")
 
 
 class WelcomeView(Static):
@@ -33,7 +42,7 @@ class WelcomeView(Static):
 
     def follow(self) -> None:
         """Show who answers now."""
-        lines = [self._head(), Content(""), *_tips()]
+        lines = [*_wordmark(), self._head(), Content(""), *_tips()]
         if count := self.entry.unanswered:
             lines += [Content(""), _unanswered(count)]
         self.update(Content("\n").join(lines))
@@ -44,6 +53,15 @@ class WelcomeView(Static):
         return Content.assemble(
             (f"Hermes {VERSION}", "bold $text-primary"), (f"  {details}", "dim")
         )
+
+
+def _wordmark() -> list[Content]:
+    """The name in two lines of blocks, in the colors of the theme."""
+    letters = [
+        [Content.styled(letter[line], color) for letter, color in zip(_MARK, _COLORS, strict=True)]
+        for line in (0, 1)
+    ]
+    return [*(Content("").join(line) for line in letters), Content("")]
 
 
 def _unanswered(count: int) -> Content:
