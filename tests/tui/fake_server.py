@@ -751,8 +751,6 @@ class Double:
             return {"output": "/help   Show the commands.\n/new    A new one.\ndone: /help"}
         if params["command"].startswith("/skill "):
             return {"type": "skill", "message": params["command"][7:]}
-        if params["command"].startswith("/search"):
-            return {"output": "[1] to >>>read<<< a file"}
         return {"output": f"done: {params['command']}"}
 
     def session_usage(self, params: Json) -> Json:

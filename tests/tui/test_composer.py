@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from textual import events
+from textual._xterm_parser import XTermParser
 
 from hermes_core import secrets
 from hermes_core.paths import Home, make_folder
@@ -380,11 +381,6 @@ async def test_the_help_has_our_commands_beside_those_of_the_server(ui: Interfac
     assert {"/tree", "/theme", "/keys", "/copy"} <= set(lines)
 
 
-async def test_what_a_search_says_has_no_marks(ui: Interface) -> None:
-    await ui.say("/search read")
-    assert ui.notes[-1] == "[1] to read a file"
-
-
 async def test_a_command_says_what_becomes_of_a_prompt_while_a_turn_runs(ui: Interface) -> None:
     await ui.say("/queue hello")
     [sent] = ui.requests("prompt.submit")
@@ -554,3 +550,13 @@ def test_names_after_an_at_are_files(text: str, names: list[str]) -> None:
 def test_a_completed_name_with_blanks_is_quoted() -> None:
     assert mentions.completed("@my file.txt") == '@"my file.txt"'
     assert mentions.completed("@a.py") == "@a.py"
+
+
+@pytest.mark.parametrize("sequence", ["\x1b\r", "\x1b[13;2u", "\x1b[13;3u", "\x1b[27;3;13~", "\n"])
+async def test_enter_with_another_key_inserts_a_line(ui: Interface, sequence: str) -> None:
+    """As terminals send it."""
+    parser = XTermParser()
+    for event in [*parser.feed(f"one{sequence}two"), *parser.feed("")]:
+        ui.app.post_message(event)
+    await ui.until(lambda: ui.composer.text == "one\ntwo")
+    assert not ui.requests("prompt.submit")

@@ -124,7 +124,7 @@ def test_several_lines_a_paste_and_a_completion(terminal: Tmux, model: ScriptedS
     terminal.type("one")
     terminal.press("C-j")
     terminal.type("two")
-    terminal.press("C-j")
+    terminal.press("M-Enter")
     terminal.paste("three\nfour")
     terminal.wait_for("│ one", "│ two", "│ three", "│ four")
     terminal.press("Enter")

@@ -21,7 +21,7 @@ _LONG_LINES = 8
 _LONG_CHARACTERS = 1200
 _MAX_SHOWN = 50_000
 """Characters that the field shows of what is given back."""
-_NEWLINES = ("shift+enter", "shift+\r", "ctrl+j", "alt+enter", "ctrl+enter")
+_NEWLINES = ("shift+enter", "shift+\r", "\r", "ctrl+j", "alt+enter", "ctrl+enter")
 """Several names, because terminals have several ways to tell Enter from Enter with another key."""
 _EDITS = {
     key.strip(): binding.action
