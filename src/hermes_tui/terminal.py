@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.drivers.linux_driver import LinuxDriver
@@ -27,7 +27,7 @@ _RESTORE = (
     b"\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l\x1b[23;2t"
 )
 """Leave the alternate screen and end the reports that Textual's driver asked for."""
-ANSI_SEQUENCES_KEYS["\x1b\r"] = (Keys.ControlJ,)
+cast("dict[str, tuple[Keys, ...]]", ANSI_SEQUENCES_KEYS)["\x1b\r"] = (Keys.ControlJ,)
 """Alt+Enter, of which Textual makes Enter; both insert a line."""
 _HANGUP_STATUS = 128 + signal.SIGHUP
 
