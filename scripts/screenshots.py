@@ -264,6 +264,8 @@ async def running(
     async with app.run_test(size=size) as pilot:
         tour = Tour(app, pilot)
         await tour.until(lambda: app.is_loaded and app.session.conversation.state == "ready")
+        has_model = "OPENAI_API_KEY" in set_up
+        await tour.until(lambda: app.session.conversation.info.sandbox or not has_model)
         yield tour
 
 
