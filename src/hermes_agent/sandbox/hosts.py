@@ -37,9 +37,8 @@ _CONFIGURATIONS: Sequence[tuple[str, Sequence[str]]] = (
     ("gem", ("sources", "--list")),
 )
 """Programs that install packages, and how to ask each which servers it is configured for."""
-_CARGO_HOSTS = "https://index.crates.io https://static.crates.io"
-"""Where cargo looks by itself: it tells its configuration with an unstable option only."""
 _CARGO_SETTINGS = (".cargo/config.toml", ".cargo/config")
+"""Read by us: cargo tells its configuration with an unstable option only, and never its defaults."""
 _PACKAGE_TOOL = re.compile(
     r"\b(?:(?P<pip>pip\d?|pipx|uvx?|poetry)|(?P<npm>npm|npx|pnpm|yarn|bun)|(?P<go>go)"
     r"|(?P<gem>gem|bundle)|(?P<cargo>cargo))\b"
@@ -143,10 +142,10 @@ def look_ahead(command: str) -> None:
 
 
 def _of_cargo() -> str:
-    """Return the addresses that cargo uses: its own, and those of the person's settings."""
+    """Return the addresses in the person's settings of cargo."""
     if shutil.which("cargo") is None:
         return ""
-    texts = [_CARGO_HOSTS]
+    texts: list[str] = []
     for name in _CARGO_SETTINGS:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             texts.append((Path.home() / name).read_text("utf-8"))
