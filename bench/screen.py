@@ -104,7 +104,7 @@ def first_frame(bench: BenchmarkContext) -> list[Result]:
 
         return measure
 
-    ours, empty = side("ours", [_HERMES]), side("empty", _EMPTY)
+    ours, empty = side("ours", [_HERMES, "tui"]), side("empty", _EMPTY)
     ours()
     cpu, limit = side_by_side(bench.rounds(15), ours, empty)
     seconds = {name: statistics.median(found) for name, found in waits.items()}
