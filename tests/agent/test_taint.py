@@ -178,6 +178,7 @@ def test_a_page_cannot_have_a_private_file_fetched_away(talk: Talk, site: Site) 
     (question,) = person.questions
     assert question.detail == url
     assert question.choices == ["once", "session", "deny"]
+    assert question.text.splitlines()[-1].startswith('"For this conversation" covers calls that')
     assert question.text.splitlines()[1] == (
         f"• This conversation has read the web page {site.url}/page and ~/Documents/diary.txt"
     )

@@ -182,6 +182,18 @@ def test_the_mode_of_approvals_counts(shell: Shell, home: Home) -> None:
     assert "Nobody is asked: approvals.mode is allow." in shell.run("approvals check 'sudo ls'")
 
 
+def test_what_a_checkpoint_brings_back_is_said_not_to_ask(
+    shell: Shell, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "files").mkdir()
+    monkeypatch.chdir(tmp_path)
+    said = "A turn does not ask about losses that its checkpoint can bring back."
+    assert said in shell.run("approvals check 'rm -rf files'", status=3)
+    assert said not in shell.run("approvals check 'sudo ls'", status=3)
+    config.change(home, "tools.checkpoints", False)
+    assert said not in shell.run("approvals check 'rm -rf files'", status=3)
+
+
 def test_other_tools_take_json_and_unknown_ones_are_refused(shell: Shell) -> None:
     assert checked(shell, """--tool process '{"action": "list"}'""", 0)["decision"] == "allow"
     shell.run("approvals check --tool process nonsense", status=2)

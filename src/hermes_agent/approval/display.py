@@ -19,7 +19,8 @@ from hermes_state.values import Grant
 
 MAX_BYTES = 64 * 1024
 """More than that nobody reads, and chats do not take it."""
-_LASTING = '"For this conversation" and "always" cover '
+_LASTING = ('"For this conversation" and "always" cover ', '"For this conversation" covers ')
+"""How the line about lasting answers begins, with and without "always" among them."""
 
 
 def of_call(tool: Tool, args: Args, bench: ToolContext, path: str) -> Preview:
@@ -58,12 +59,15 @@ def reasons(dangers: Sequence[Danger]) -> str:
     return "; ".join(dict.fromkeys(danger.reason for danger in dangers))
 
 
-def question(dangers: Sequence[Danger], covers: str) -> str:
-    """Return the text of a question: the reasons, what a yes gives, and what a lasting one is for."""
+def question(dangers: Sequence[Danger], covers: str, *, may_last: bool = True) -> str:
+    """Return the text of a question: the reasons, what a yes gives, and what a lasting one is for.
+
+    `may_last` tells whether "always" is among the answers.
+    """
     lines = [escaped(one_line(reason)) for reason in dict.fromkeys(d.reason for d in dangers)]
     if len(lines) > 1:
         lines = [f"• {line}" for line in lines]
-    lasting = f"{_LASTING}{covers}." if covers else ""
+    lasting = f"{_LASTING[0 if may_last else 1]}{covers}." if covers else ""
     return "\n".join(
         filter(None, [*lines, escaped(one_line(access_of(dangers).describe())), lasting])
     )
@@ -71,8 +75,8 @@ def question(dangers: Sequence[Danger], covers: str) -> str:
 
 def lasting_of(text: str) -> tuple[str, str]:
     """Split the text of a question into the reasons and what a lasting yes is for."""
-    reasons_, mark, covers = text.partition(f"\n{_LASTING}")
-    return reasons_, f"{_LASTING}{covers}" if mark else ""
+    reasons_, _, last = text.rpartition("\n")
+    return (reasons_, last) if last.startswith(_LASTING) else (text, "")
 
 
 def covered(tool: Tool, lasting: Sequence[Grant]) -> str:

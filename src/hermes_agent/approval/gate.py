@@ -256,9 +256,8 @@ class Gate:
     ) -> None:
         why = display.reasons(dangers)
         choices = _choices(dangers)
-        text = display.question(
-            dangers, display.covered(tool, grants) if "session" in choices else ""
-        )
+        covers = display.covered(tool, grants) if "session" in choices else ""
+        text = display.question(dangers, covers, may_last="always" in choices)
         question = Question(who.turn_id, who.call_id, "approval", tool.name, text, detail, choices)
         row = self._asker.put(question)
         if row["state"] == QuestionState.PENDING:

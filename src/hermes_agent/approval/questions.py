@@ -4,6 +4,7 @@ The answer is read from the store, because it may come from another process or h
 restart.
 """
 
+from hermes_agent.approval import display
 from hermes_agent.turn.events import QuestionAnswered, QuestionAsked, QuestionWithdrawn, Sink
 from hermes_agent.turn.stop import Stop
 from hermes_core import clock
@@ -21,7 +22,8 @@ def _nobody_here(question: Question) -> ToolError:
         return ToolError(
             "No one can answer questions here.", fix="Go on with your best guess, and say so."
         )
-    return ToolDeniedError(f"No one can allow this here: {question.text}.")
+    reasons, _ = display.lasting_of(question.text)
+    return ToolDeniedError(f"No one can allow this here: {reasons}")
 
 
 class Asker:

@@ -74,7 +74,7 @@ class Taint(NamedTuple):
     @property
     def sentence(self) -> str:
         """Name what was read."""
-        kinds = [listed(sources) for sources in (self.outside, self.private) if sources]
+        kinds = dict.fromkeys(listed(found) for found in (self.outside, self.private) if found)
         return f"This conversation has read {' and '.join(kinds)}"
 
     @property

@@ -108,14 +108,22 @@ class FileUndo:
                     state[path] = change.before
                 elif state[path] != change.before:
                     reasons[path] = _EDITED
+        changes = [(path, entry) for path, entry in state.items() if entry != now[path]]
+        lost = self._lost({entry.id for _, entry in changes if entry is not None})
+        reasons |= {path: _LOST for path, entry in changes if entry and entry.id in lost}
         plan.conflicts = [Conflict(path, reason) for path, reason in reasons.items()]
         plan.changes = [
             FileChange(path, now[path], entry)
-            for path, entry in state.items()
-            if entry != now[path]
+            for path, entry in changes
+            if entry is None or entry.id not in lost
         ]
         plan.notes = [] if plan.missing and not plan.changes else plan.notes
         return plan
+
+    def _lost(self, ids: set[str]) -> set[str]:
+        """Return the ids whose contents were too large to be kept, or are gone."""
+        contents = self._shadow.contents(ids)
+        return ids - {name for name, data in contents if not entries.is_placeholder(data)}
 
     def _current(self, path: str) -> Entry | None:
         return entries.read(self._workspace, path, self._shadow.max_bytes)
@@ -161,7 +169,7 @@ class FileUndo:
             if change.before is not None:
                 by_id.setdefault(change.before.id, []).append(change)
         for name, data in self._shadow.contents(by_id):
-            for change in by_id[name] if not entries.is_placeholder(data) else ():
+            for change in by_id[name]:
                 self._restore(change, data, done, failed)
         plan.conflicts += [Conflict(path, reason) for path, reason in failed.items()]
         plan.changes = sorted(done)
@@ -252,7 +260,7 @@ def describe(
                 f"{change.verb} {display_path(change.path)}" for change in plan.changes
             )
         if plan.conflicts:
-            lines += ["Conflict as they are:"]
+            lines += ["These stay as they are:"]
             lines += _listed(
                 f"{display_path(conflict.path)}: {conflict.reason}" for conflict in plan.conflicts
             )

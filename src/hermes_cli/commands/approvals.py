@@ -141,6 +141,8 @@ def _reasons(app: App, verdict: Verdict, grant: Row | None) -> list[str]:
         verb = "denies" if verdict.decision == "deny" else "allows"
         return [f"policy.toml {verb} it: {_rule(entry)}" for entry in verdict.rules]
     if verdict.decision == "ask":
+        if app.settings.tools.checkpoints and any(danger.loss for danger in verdict.dangers):
+            dangers.append("A turn does not ask about losses that its checkpoint can bring back.")
         return [*dangers, f"Answers: {', '.join(verdict.choices)}."]
     if verdict.decision == "deny":
         return [*dangers, "Nobody is asked: approvals.mode is deny."]

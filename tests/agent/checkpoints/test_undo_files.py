@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hermes_agent import recovery
+from hermes_agent.checkpoints import undo
 from hermes_agent.checkpoints.recorder import Checkpoints
 from hermes_agent.testing.scripted import Step, call
 from hermes_agent.tools.base import Tool
@@ -161,11 +162,18 @@ def test_the_way_back_needs_nothing_in_the_workspace(open_chat: MakeSurface, wor
     assert files(work) == {"a.txt": "mine"}
 
 
-def test_a_file_that_is_too_large_is_named_and_left(open_chat: MakeSurface, work: Path) -> None:
+def test_a_file_that_is_too_large_is_named_and_left(
+    open_chat: MakeSurface, work: Path, home: Home
+) -> None:
     (work / "big").write_bytes(b"x" * 1_500_000)
     (work / "grown").write_text("small")
     chat = open_chat([shell("echo small > big; head -c 1500000 /dev/zero > grown"), "Done."])
+    store = chat.chat.store
+    rows = store.read(checkpoints.of_conversation, chat.chat.agent.conversation_id)
+    (plan,) = undo.plans(store, home, SETTINGS.tools, rows, apply=False)
+    assert [change.path for change in plan.changes] == ["grown"]
     output = chat.type("/undo --files")
+    assert "These stay as they are:\n• big: what it held is not kept" in output
     assert (work / "grown").read_text() == "small"
     assert (work / "big").read_text() == "small\n"
     assert "big: what it held is not kept" in output and "big is larger than 1 MB" in output
