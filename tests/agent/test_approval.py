@@ -104,9 +104,9 @@ def test_with_nobody_to_ask_a_dangerous_call_does_not_run(make_chat: MakeChat) -
     chat = make_chat([call("count"), "ok"], [tool.tool()])
     chat.say()
     assert tool.runs == []
-    said = chat.transcript()[2][1]
-    assert said.startswith("No one can allow this here: ")
-    assert "For this conversation" not in said, "nobody is there to give a lasting answer"
+    refusal = chat.transcript()[2][1]
+    assert refusal.startswith("No one can allow this here: ")
+    assert "For this conversation" not in refusal, "nobody is there to give a lasting answer"
     assert chat.store.read(questions.pending) == []
 
 

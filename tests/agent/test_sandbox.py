@@ -75,6 +75,31 @@ def run(tmp_path: Path) -> Run:
     return ask
 
 
+@needs_bwrap
+@pytest.mark.parametrize(
+    ("name", "text", "is_shown"),
+    [
+        (".npmrc", "registry=http://mirror.test/\nalways-auth=true\n", True),
+        (".npmrc", "//mirror.test/:_authToken=abc\n", False),
+        (".npmrc", "_auth=YWJj\n", False),
+        (".cargo/config.toml", '[source.mirror]\nregistry = "https://mirror.test"\n', True),
+        (".cargo/config.toml", '[registries.own]\ntoken = "abc"\n', False),
+        (".gemrc", ":rubygems_api_key: abc\n", False),
+        (".config/pip/pip.conf", "[global]\nindex-url = https://me:abc@mirror.test/\n", False),
+    ],
+)
+def test_settings_of_package_tools_are_shown_without_secrets(
+    box: Bubblewrap, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    name: str, text: str, is_shown: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    output, status = run(box, f"cat {path}")
+    assert (output == text, status == 0) == (is_shown, is_shown)
+
+
 def output_of(child: Child) -> tuple[str, int]:
     pieces: list[bytes] = []
     child.follow({child.stdout: pieces.append})

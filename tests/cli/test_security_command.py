@@ -187,11 +187,11 @@ def test_what_a_checkpoint_brings_back_is_said_not_to_ask(
 ) -> None:
     (tmp_path / "files").mkdir()
     monkeypatch.chdir(tmp_path)
-    said = "A turn does not ask about losses that its checkpoint can bring back."
-    assert said in shell.run("approvals check 'rm -rf files'", status=3)
-    assert said not in shell.run("approvals check 'sudo ls'", status=3)
+    sentence = "A turn does not ask about losses that its checkpoint can bring back."
+    assert sentence in shell.run("approvals check 'rm -rf files'", status=3)
+    assert sentence not in shell.run("approvals check 'sudo ls'", status=3)
     config.change(home, "tools.checkpoints", False)
-    assert said not in shell.run("approvals check 'rm -rf files'", status=3)
+    assert sentence not in shell.run("approvals check 'rm -rf files'", status=3)
 
 
 def test_other_tools_take_json_and_unknown_ones_are_refused(shell: Shell) -> None:

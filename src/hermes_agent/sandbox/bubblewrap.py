@@ -1,6 +1,7 @@
 """Namespaces of Linux by way of bwrap: an own user namespace without capabilities, also for root."""
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -26,8 +27,10 @@ _TOOL_FOLDERS = (
 """Of the hidden home: programs and plain settings that commands need, read-only."""
 _PACKAGE_SETTINGS = (
     ".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml", ".cargo/config.toml", ".gemrc",
+    ".npmrc",
 )  # fmt: skip
-"""Which mirrors package tools use; shown unless there is a password in them."""
+"""Which mirrors package tools use; shown unless there is a secret in them."""
+_SECRET = re.compile(r"password|token|secret|credential|_auth\b|api_?key", re.IGNORECASE)
 
 _HELD = frozenset({"exfiltration", "remote_code"})
 """Kinds of dangers that need no question while the network asks for hosts or is off."""
@@ -193,12 +196,12 @@ def wanted_again(hidden: Sequence[str]) -> list[str]:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether settings are there and hold no password."""
+    """Return whether settings are there and hold no secret."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    return "password" not in text.lower() and without_passwords(text) == text
+    return not _SECRET.search(text) and without_passwords(text) == text
 
 
 def _secrets_in(workspace: str, home: str) -> list[str]:
