@@ -2,8 +2,9 @@
 
 Outside text may hold instructions of somebody else; private data is what they would want. A conversation
 that has read both asks before anything is sent or kept, and the question names what was read. With
-private data alone, addresses that a model composed follow the rules for hosts of commands; with outside
-text alone, lasting notes are shown first (docs/adr/0022-taint.md).
+private data alone, or with outside text and a secret in the workspace, addresses that a model composed
+follow the rules for hosts of commands; with outside text alone, lasting notes are shown first
+(docs/adr/0022-taint.md).
 """
 
 import hashlib
@@ -182,7 +183,7 @@ def dangers(
     found: list[Danger] = []
     if keeps and taint.outside:
         found.append(Danger("taint", "Keeps something for later conversations", "taint:keeps"))
-    if tool.sends is not None and taint.private:
+    if tool.sends is not None and (taint.private or (taint.outside and _has_secrets(bench))):
         sending = tool.sends(args, bench, access_of(others))
         found += _of_sending(sending, taint, bench) if sending is not None else ()
     if not found and not (leaves and taint.is_mixed):
@@ -190,6 +191,14 @@ def dangers(
     grant = "" if leaves or keeps else found[0].grant
     kind = found[0].kind if found else "taint"
     return [*found, Danger(kind, taint.sentence, "taint:read", grant=grant)]
+
+
+def _has_secrets(bench: "ToolContext") -> bool:
+    """Return whether secrets lie at the top of the workspace, where commands read them unseen."""
+    try:
+        return any(places.is_secret(str(path), bench.place) for path in bench.workspace.iterdir())
+    except OSError:
+        return False
 
 
 def receiver_of(key: str) -> str:
