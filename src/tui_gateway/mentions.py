@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hermes_core.markdown import fenced
 from hermes_core.secrets import redact
-from hermes_core.text import counted
+from hermes_core.text import counted, human_size
 from hermes_protocol.results import Mention
 
 _MAX_FILES = 20
@@ -17,7 +17,6 @@ _MAX_BYTES = 100_000
 _MAX_ENTRIES = 200
 _PROBE_BYTES = 8_000
 _HEADER = re.compile(r"(?:\n\n|\A)\[Attached: (.+)\](?:\n|\Z)")
-_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 class _Found(NamedTuple):
@@ -58,14 +57,6 @@ def existing(name: str, cwd: Path) -> Path | None:
         return None
 
 
-def size(count: int) -> str:
-    """Format a number of bytes."""
-    for unit, sign in _UNITS:
-        if count >= unit:
-            return f"{count / unit:.1f} {sign}"
-    return f"{count} B"
-
-
 def _find(names: Iterable[str], cwd: Path) -> list[_Found]:
     paths = {name: path for name in names if (path := existing(name, cwd)) is not None}
     return [_read(name, path) for name, path in list(paths.items())[:_MAX_FILES]]
@@ -92,8 +83,8 @@ def _file(name: str, path: Path) -> _Found:
     if not path.is_file():
         return _Found(name, path, "not a regular file", None)
     if length > _MAX_BYTES:
-        return _Found(name, path, f"{size(length)}, too large to include", None)
+        return _Found(name, path, f"{human_size(length)}, too large to include", None)
     data = path.read_bytes()[:_MAX_BYTES]
     if b"\0" in data[:_PROBE_BYTES]:
-        return _Found(name, path, f"{size(length)}, not text", None)
-    return _Found(name, path, size(length), fenced(redact(data.decode("utf-8", "replace"))))
+        return _Found(name, path, f"{human_size(length)}, not text", None)
+    return _Found(name, path, human_size(length), fenced(redact(data.decode("utf-8", "replace"))))

@@ -1,6 +1,6 @@
 """Prompts: accepted, said to the running turn, cancelled, interrupted. The engine runs them."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from hermes_protocol import events
 from hermes_protocol.errors import NO_SUCH_SESSION
 from hermes_protocol.results import Queued
 from hermes_state.ledger import turns as turn_ledger
-from hermes_state.values import Accepted
+from hermes_state.values import Accepted, TaintSource
 from tui_gateway import agents, foreign_agents, info, queue, stored_session, surface
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime, Settle, busy
@@ -27,17 +27,19 @@ def submit(
     content: Any,  # noqa: ANN401 -- text or parts
     key: str | None = None,
     replaces: int | None = None,
+    brings: Sequence[TaintSource] = (),
 ) -> Json:
     """Accept a prompt: it is on disk when this returns, and runs after those before it.
 
-    `replaces` is a user message that is undone for it, with all after it.
+    `replaces` is a user message that is undone for it, with all after it; `brings` is the taint of its
+    files.
     """
     if foreign_agents.is_foreign(session):
         return foreign_agents.submit(rt, session, content, key)
     live = rt.live(session)
     surface.attach(rt, session)
     with live.lock, surface.paused_until_answered(rt, session):
-        accepted = _accept(rt, session, content, key, replaces)
+        accepted = _accept(rt, session, content, key, replaces, brings)
     rt.run_after_answer(lambda: _notify_waiting(rt, session))
     return _submission_result(rt, session, accepted)
 
@@ -80,6 +82,7 @@ def _accept(
     content: Any,  # noqa: ANN401 -- text or parts
     key: str | None,
     replaces: int | None = None,
+    brings: Sequence[TaintSource] = (),
 ) -> Accepted:
     live = rt.live(session)
     if live.is_closing:
@@ -94,6 +97,7 @@ def _accept(
             opening=stored_session.opening_of(session, live),
             reopens=True,
             replaces=replaces,
+            brings=brings,
         )
     )
     live.last_active = clock.now()

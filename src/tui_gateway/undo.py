@@ -1,12 +1,13 @@
 """Undo: a request and everything after it leaves the conversation; the store keeps it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hermes_agent import history, lease
 from hermes_protocol.errors import OUT_OF_RANGE
 from hermes_state.ledger import lineage, messages
 from hermes_state.store import Store
-from hermes_state.values import Row
+from hermes_state.values import Row, TaintSource
 from tui_gateway import info, prompts
 from tui_gateway.protocol import RpcError
 from tui_gateway.runtime import LiveSession, Runtime
@@ -53,12 +54,13 @@ def resubmit(
     content: Any,  # noqa: ANN401 -- text or parts
     message_id: int,
     key: str | None = None,
+    brings: Sequence[TaintSource] = (),
 ) -> dict[str, Any]:
     """Submit a prompt in the place of a user message and all after it, in one transaction."""
     with rt.live(session).lock:
         store, _ = _idle_store(rt, session)
         lease.expire_dead_leases(store)
-        answer = prompts.submit(rt, session, content, key, replaces=message_id)
+        answer = prompts.submit(rt, session, content, key, replaces=message_id, brings=brings)
         transcript = store.read(messages.as_conversation, info.key_of(session))
         _follow(rt, session, transcript[:-1])
         return answer

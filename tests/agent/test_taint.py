@@ -648,7 +648,9 @@ def test_paths_say_what_they_bring(
         ("<work>", bench.workspace), ("<person>", diary.parents[1]), ("<home>", home.root)
     ):  # fmt: skip
         path = path.replace(name, str(folder))
-    assert [source.kind for source in taint.of_path(path, bench)] == ([kind] if kind else [])
+    assert [source.kind for source in taint.of_path(path, bench.place, bench.home)] == (
+        [kind] if kind else []
+    )
 
 
 def test_many_sources_are_counted() -> None:

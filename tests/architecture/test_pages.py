@@ -154,7 +154,7 @@ def shown_commands(page: Path) -> Iterator[list[str]]:
 def misused(words: list[str]) -> str:
     """Return the first word that is not a command or an option, empty when all are."""
     command: click.Command = hermes
-    context = click.Context(command, info_name="hermes")
+    context = click.Context(command, info_name="hermes", **command.context_settings)
     rest = iter(words)
     for word in rest:
         if word.startswith("-") and word != "-":

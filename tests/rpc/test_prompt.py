@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hermes_agent.approval import taint
 from hermes_agent.testing.faults import Hold, wrong_key
 from hermes_agent.testing.scripted import Quiet, Step, call, say, silence
 from hermes_agent.testing.server import ScriptedServer
@@ -718,10 +719,10 @@ def test_named_files_go_to_the_model_and_are_shown_by_name_and_size(
     names = ["docs/a.md", "docs", "big.log", "image.bin", "missing.txt", "bad\0name"]
     described = client.call("file.describe", session_id=sid, names=names)["files"]
     assert [(item["name"], item["note"], item["is_included"]) for item in described] == [
-        ("docs/a.md", "37 B", True),
+        ("docs/a.md", "37 bytes", True),
         ("docs", "folder, 1 item", True),
-        ("big.log", "200.0 kB, too large to include", False),
-        ("image.bin", "3 B, not text", False),
+        ("big.log", "200 KB, too large to include", False),
+        ("image.bin", "3 bytes, not text", False),
     ]
     model.add(say("Read."))
     client.call("prompt.submit", session_id=sid, text="read @docs/a.md", files=names)
@@ -733,11 +734,31 @@ def test_named_files_go_to_the_model_and_are_shown_by_name_and_size(
     [prompt, _] = client.call("session.history", session_id=sid)["messages"]
     assert prompt["text"] == "read @docs/a.md"
     assert prompt["files"] == [
-        "docs/a.md (37 B)",
+        "docs/a.md (37 bytes)",
         "docs (folder, 1 item)",
-        "big.log (200.0 kB, too large to include)",
-        "image.bin (3 B, not text)",
+        "big.log (200 KB, too large to include)",
+        "image.bin (3 bytes, not text)",
     ]
+
+
+def test_a_private_file_that_is_attached_counts_as_read(
+    client: Inside, model: ScriptedServer, world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "notes.md").write_text("ours")
+    (tmp_path / "id_ed25519").write_text("the key")
+    sid, key = started(client, cwd=str(tmp_path / "project"))
+
+    def submit(name: str) -> list[str]:
+        model.add(say("Read."))
+        client.call("prompt.submit", session_id=sid, text=f"read @{name}", files=[name])
+        client.event("message.complete")
+        with world.store() as store:
+            return list(taint.of(store, key).private)
+
+    assert submit("notes.md") == []
+    [source] = submit("../id_ed25519")
+    assert source.endswith("/id_ed25519")
 
 
 def test_a_named_picture_is_attached_and_a_queued_prompt_is_shown_without_its_files(

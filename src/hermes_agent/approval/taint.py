@@ -20,6 +20,7 @@ from hermes_agent.approval.danger.kinds import HOST_KEY, REGISTRIES_KEY, TAINTED
 from hermes_agent.permissions import Permissions, is_owner
 from hermes_agent.sandbox import hosts
 from hermes_agent.sandbox.hosts import HostGrants
+from hermes_core.paths import Home
 from hermes_state.ledger import questions, sessions
 from hermes_state.ledger import taint as taint_ledger
 from hermes_state.ledger.scope import DELEGATE
@@ -121,23 +122,22 @@ def note_once(store: Store, session_id: str, source: TaintSource, turn_id: str) 
 # -- what a call brings ----------------------------------------------------------------------------
 
 
-def of_path(path: str, bench: "ToolContext") -> list[TaintSource]:
+def of_path(path: str, place: places.Place, home: Home) -> list[TaintSource]:
     """Return what reading a resolved path brings."""
-    place = bench.place
-    if places.is_under(path, os.path.realpath(bench.home.attachments)):
+    if places.is_under(path, os.path.realpath(home.attachments)):
         return [TaintSource("outside", f"the attachment {Path(path).name}")]
-    if not places.is_secret(path, place) and _is_open(path, bench):
+    if not places.is_secret(path, place) and _is_open(path, place, home):
         return []
-    home = places.own_home()
-    name = f"~{path[len(home) :]}" if places.is_under(path, home) else path
+    own_home = places.own_home()
+    name = f"~{path[len(own_home) :]}" if places.is_under(path, own_home) else path
     return [TaintSource("private", f"{'files in ' if Path(path).is_dir() else ''}{name}")]
 
 
-def _is_open(path: str, bench: "ToolContext") -> bool:
+def _is_open(path: str, place: places.Place, home: Home) -> bool:
     """Return whether a path is the conversation's own, or came with the system."""
-    if places.is_inside(path, bench.place) or places.is_of_system(path):
+    if places.is_inside(path, place) or places.is_of_system(path):
         return True
-    own = (bench.place.outputs, os.path.realpath(bench.home.skills), "/dev")
+    own = (place.outputs, os.path.realpath(home.skills), "/dev")
     return any(places.is_under(path, folder) for folder in own if folder)
 
 
@@ -150,7 +150,7 @@ def of_command(args: "Args", bench: "ToolContext", access: Access) -> list[Taint
     if access.unconfined:
         source = "the output of commands outside the sandbox"
         return [TaintSource("outside", source), TaintSource("private", source)]
-    found = [source for path in access.reads for source in of_path(path, bench)]
+    found = [source for path in access.reads for source in of_path(path, bench.place, bench.home)]
     text = str(args.get("command") or args.get("code") or "")
     if bench.processes.sandbox.network.is_open and _NETWORK.search(text):
         found.append(TaintSource("outside", "the output of commands that use the network"))

@@ -211,5 +211,5 @@ class Tool(msgspec.Struct, frozen=True):
         if self.reads:
             return [TaintSource(self.reads, f"results of {self.name}")]
         if self.is_path and self.reads is None:
-            return taint.of_path(args.get(self.subject, "."), bench)
+            return taint.of_path(args.get(self.subject, "."), bench.place, bench.home)
         return ()

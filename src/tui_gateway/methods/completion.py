@@ -8,10 +8,11 @@ from typing import Annotated
 from hermes_agent import commands, skills
 from hermes_cli import plugins
 from hermes_core.paths import Home
+from hermes_core.text import human_size
 from hermes_protocol.results import Item, Items
 from hermes_state.ledger import listing
 from hermes_state.values import Filter
-from tui_gateway import folder, mentions
+from tui_gateway import folder
 from tui_gateway.methods.commands import COMMANDS
 from tui_gateway.params import Params, says
 from tui_gateway.runtime import Runtime
@@ -79,7 +80,7 @@ def _size(entry: os.DirEntry[str]) -> str:
         size = entry.stat().st_size
     except OSError:
         return ""
-    return mentions.size(size)
+    return human_size(size)
 
 
 def _by_name(word: str, cwd: Path) -> list[Item]:

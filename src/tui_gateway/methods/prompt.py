@@ -1,12 +1,18 @@
 """Submit prompts and list queued ones."""
 
+import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from hermes_agent.approval import taint
+from hermes_agent.approval.danger import places
+from hermes_core.paths import Home
 from hermes_protocol.errors import BAD_ARGUMENT, BUSY
 from hermes_protocol.results import Queue
 from hermes_state.ledger import turns as turn_ledger
+from hermes_state.values import TaintSource
 from tui_gateway import attachment, info, mentions, prompts, undo
 from tui_gateway import queue as queues
 from tui_gateway.params import Session, says
@@ -59,6 +65,7 @@ def submit(rt: Runtime, params: Submit) -> dict[str, Any] | None:
         images = _images(rt, session, (*params.images, *pictures))
         _check(params.text, images)
         text = mentions.with_files(params.text, files, cwd)
+        brings = _taint(params.files, cwd, rt.home)
         rt.watch(session)
         live.waits_for_model |= params.waits_for_model
         content = attachment.with_images(images, rt.home, text)
@@ -74,9 +81,9 @@ def submit(rt: Runtime, params: Submit) -> dict[str, Any] | None:
         ):
             return None
         if replaced is not None:
-            answer = undo.resubmit(rt, session, content, replaced, key)
+            answer = undo.resubmit(rt, session, content, replaced, key, brings)
         else:
-            answer = prompts.submit(rt, session, content, key)
+            answer = prompts.submit(rt, session, content, key, brings=brings)
         if not answer.get("duplicate"):
             _detach(session, images)
     if busy == "interrupt" and answer["status"] == "queued":
@@ -98,6 +105,15 @@ def _images(rt: Runtime, session: LiveSession, names: tuple[str, ...]) -> list[s
     attached = session.get("attached_images") or []
     files = [str(attachment.named(name, rt.live(session).cwd)) for name in names]
     return list(dict.fromkeys([*attached, *files]))
+
+
+def _taint(names: Iterable[str], cwd: Path, home: Home) -> list[TaintSource]:
+    """Return what a conversation has read when named files have been attached to it."""
+    place = places.place_of(cwd, home.root)
+    paths = filter(None, (mentions.existing(name, cwd) for name in names))
+    return [
+        source for path in paths for source in taint.of_path(os.path.realpath(path), place, home)
+    ]
 
 
 def _divide(names: tuple[str, ...], cwd: Path) -> tuple[list[str], list[str]]:
