@@ -699,6 +699,19 @@ def test_a_link_is_followed_before_it_is_judged(tmp_path: Path) -> None:
     assert of_path("key", workspace, workspace, HOME, writing=False)[0].kind == "secrets"
 
 
+def test_instructions_that_are_a_link_are_protected_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "agents.txt").write_text("Be kind.")
+    (tmp_path / "CLAUDE.md").symlink_to("docs/agents.txt")
+    (tmp_path / "GEMINI.txt").symlink_to("docs/agents.txt")
+    for path in ("CLAUDE.md", "docs/agents.txt", "GEMINI.txt"):
+        assert of_path(path, tmp_path, tmp_path, HOME, writing=True)[0].kind == "privilege"
+    for command in ("mv x CLAUDE.md", "echo x > docs/agents.txt", "rm CLAUDE.md"):
+        found = {danger.kind for danger in of_command(command, tmp_path, tmp_path, HOME)}
+        assert "privilege" in found, command
+    assert of_path("docs/other.txt", tmp_path, tmp_path, HOME, writing=True) == []
+
+
 def test_going_through_a_tree_with_secrets_in_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

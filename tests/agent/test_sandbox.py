@@ -76,6 +76,23 @@ def run(tmp_path: Path) -> Run:
 
 
 @needs_bwrap
+def test_instructions_that_are_a_link_stay_and_a_replaced_link_is_told(
+    box: Bubblewrap, run: Run, tmp_path: Path
+) -> None:
+    rules = tmp_path / "work" / "rules.txt"
+    rules.write_text("good")
+    (tmp_path / "work" / "AGENTS.md").symlink_to("rules.txt")
+    assert "Read-only" in run(box, "echo evil > AGENTS.md; echo evil > rules.txt")[0]
+    assert rules.read_text() == "good"
+    work = tmp_path / "work"
+    for command in ("true", "ln -sf other.txt AGENTS.md", "echo evil > x; mv x AGENTS.md"):
+        job = Job(["/bin/sh", "-c", command], work, work, tmp_path / "hermes", dict(os.environ))
+        child = box.spawn(Permit._for_tests(), job)
+        output_of(child)
+        assert any("AGENTS.md" in note for note in child.notes) == (command != "true")
+
+
+@needs_bwrap
 @pytest.mark.parametrize(
     ("name", "text", "is_shown"),
     [

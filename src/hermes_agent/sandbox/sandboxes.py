@@ -152,17 +152,20 @@ class Sandbox(ABC):
         Returns what lets its child note what became of them.
         """
         workspace = os.path.realpath(job.workspace)
-        missing = [
-            path
-            for path in places.protected_in(workspace)[0]
-            if not os.path.lexists(path) and path not in access.writes
-        ]
+        protected = set(places.protected_in(workspace)[0]) - set(access.writes)
+        missing = [path for path in sorted(protected) if not os.path.lexists(path)]
+        links = {path: _link_of(path) for path in sorted(protected) if _link_of(path)}
         repository = self._git_guard.watch(workspace, access)
 
         def follow(child: Child) -> None:
             child.at_end(lambda: child.notes.extend(repository.restore()))
             child.at_end(
                 lambda: child.notes.extend(map(_note_on, filter(os.path.lexists, missing)))
+            )
+            child.at_end(
+                lambda: child.notes.extend(
+                    _note_on(path) for path, led in links.items() if _link_of(path) != led
+                )
             )
 
         return follow
@@ -268,6 +271,11 @@ def check(permit: object) -> None:
 
     if not isinstance(permit, Permit):
         raise TypeError("a process is started with the permit of the gate")
+
+
+def _link_of(path: str) -> str:
+    """Return where a link leads; empty for anything else."""
+    return str(Path(path).readlink()) if Path(path).is_symlink() else ""
 
 
 def _note_on(path: str) -> str:

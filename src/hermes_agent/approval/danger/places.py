@@ -130,7 +130,7 @@ def _of_write(path: str, place: Place) -> tuple[Kind, str] | None:
         return "destructive", f"Writes to the device {path}"
     if _is_harmless_device(path):
         return None
-    if _is_protected(path):
+    if _is_protected(path) or any(is_under(path, led) for led in _led_to(place.workspace)):
         return "privilege", f"Changes {path}, which other programs run or follow"
     if is_inside(path, place):
         if is_secret(path, place) and os.path.lexists(path):
@@ -277,6 +277,13 @@ def _is_protected(path: str) -> bool:
     return any(f"/{name.casefold()}/" in inner for name in _PROTECTED)
 
 
+def _led_to(workspace: str) -> list[str]:
+    """Return where protected paths of a workspace lead that are links, as CLAUDE.md often is."""
+    links = filter(os.path.islink, (f"{workspace}/{name}" for name in _PROTECTED))
+    found = [os.path.realpath(link) for link in links]
+    return [path for path in found if is_under(path, workspace) and path != workspace]
+
+
 def protected_in(workspace: str) -> tuple[list[str], list[str]]:
     """Return protected paths at the top of a workspace, and the folders they are in.
 
@@ -284,4 +291,5 @@ def protected_in(workspace: str) -> tuple[list[str], list[str]]:
     """
     names = [name for name in _PROTECTED if name != ".git/config"]
     parents = dict.fromkeys(name.partition("/")[0] for name in names if "/" in name)
-    return [f"{workspace}/{name}" for name in names], [f"{workspace}/{name}" for name in parents]
+    paths = [*(f"{workspace}/{name}" for name in names), *_led_to(workspace)]
+    return paths, [f"{workspace}/{name}" for name in parents]
