@@ -699,6 +699,25 @@ def test_a_link_is_followed_before_it_is_judged(tmp_path: Path) -> None:
     assert of_path("key", workspace, workspace, HOME, writing=False)[0].kind == "secrets"
 
 
+def test_removing_a_link_is_not_removing_where_it_leads(tmp_path: Path) -> None:
+    workspace = tmp_path / "work"
+    (workspace / "inner").mkdir(parents=True)
+    (workspace / "out").symlink_to("/srv")
+    for command in ("rm out", "unlink ./out", "rm inner/../out", "rm -f 'out'"):
+        assert of_command(command, workspace, workspace, HOME) == [], command
+    for command in (
+        "rm -r out/",
+        "rm out/x",
+        "rm ../x",
+        "rm -r .",
+        "rm -r ..",
+        "rm -r /",
+        "rm -r ~",
+    ):
+        found = {danger.kind for danger in of_command(command, workspace, workspace, HOME)}
+        assert "destructive" in found, command
+
+
 def test_instructions_that_are_a_link_are_protected_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "agents.txt").write_text("Be kind.")

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -326,7 +326,7 @@ class _Examiner:
             self.danger("destructive", f"Deletes everything: {value.text}.", key)
         else:
             loss = self.loss_of(value)
-            for path in self._paths(value):
+            for path in self._paths(value, places.resolve_entry):
                 self._deletes_path(path, loss, recursively=recursively)
 
     def _deletes_path(self, path: str, loss: Loss | None, *, recursively: bool) -> None:
@@ -392,20 +392,22 @@ class _Examiner:
                 loss = known.loss and known.loss.and_also(danger.loss)
                 self._state.found[danger.key] = known._replace(access=access, loss=loss)
 
-    def _paths(self, value: Value) -> Iterator[str]:
+    def _paths(
+        self, value: Value, resolve: Callable[[str, str], str] = places.resolve
+    ) -> Iterator[str]:
         """Every path that the word may mean, in every folder it may run in."""
         if self._state.is_lost and not value.text.startswith("/"):
             self.doubt(f"Works in a folder that is only known when it runs: {value.display_text}.")
         for text in _braces(value.text) if value.is_pattern else [value.text]:
             for cwd in self._state.cwds:
-                yield places.resolve(text, cwd)
+                yield resolve(text, cwd)
                 if value.is_pattern and glob.has_magic(text):
                     if len(list(filter(glob.has_magic, text.split("/")))) > _MAX_PATTERNS:
                         self.doubt(f"A pattern too wide to look through: {value.display_text}.")
                         continue
                     matches = glob.iglob(text, root_dir=cwd)  # noqa: PTH207 -- may be absolute
                     for match in itertools.islice(matches, _MAX_MATCHES):
-                        yield places.resolve(match, cwd)
+                        yield resolve(match, cwd)
 
 
 def _folder(value: Value) -> str:

@@ -95,6 +95,15 @@ def resolve(path: str, cwd: str) -> str:
         raise ToolError(f"{path!r} is not a valid path.", fix="Give the path of a file.") from error
 
 
+def resolve_entry(path: str, cwd: str) -> str:
+    """The absolute path of an entry of a folder: a link itself, not where it leads."""
+    folder, _, name = expand(path).rpartition("/")
+    if name in ("", ".", ".."):
+        return resolve(path, cwd)
+    folder = resolve(folder or ("/" if path.startswith("/") else "."), cwd)
+    return f"{folder.rstrip('/')}/{name}"
+
+
 def expand(path: str) -> str:
     """The path with a leading `~` replaced by the person's home."""
     if path == "~" or path.startswith("~/"):
