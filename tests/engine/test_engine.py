@@ -144,6 +144,7 @@ def test_a_surface_that_is_not_ready_keeps_its_turn_waiting(make_world: MakeWorl
     world.surface.problems = [NotReadyError()]
     accepted = world.accept("hello")
     world.engine.start()
+    eventually(lambda: not world.surface.problems)
     other = world.accept("other", "s2")
     assert world.wait_for(other) == ["answered"]
     assert world.engine.open_turns(accepted.conversation_id)
