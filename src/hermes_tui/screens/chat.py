@@ -254,8 +254,7 @@ class ChatScreen(Screen[None]):
         self.panel.tell()
 
     @on(TabBar.Selected)
-    @on(SidePanel.Selected)
-    def _tab_clicked(self, event: TabBar.Selected | SidePanel.Selected) -> None:
+    def _tab_clicked(self, event: TabBar.Selected) -> None:
         self.tabs.select(event.tab)
 
     def action_move(self, step: int) -> None:

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 
 from hermes_core.text import fit, one_line
 from hermes_tui.entries import Call
 from hermes_tui.tabs import Tab, Tabs
 from hermes_tui.widgets.status import share_of, short_count
-from hermes_tui.widgets.tab_bar import BADGES
+from hermes_tui.widgets.tab_bar import BADGES, TabBar
 from hermes_tui.widgets.tool import checklist_lines
 
 _BAR = 16
@@ -23,13 +22,6 @@ class SidePanel(Static):
     """Hidden where the screen is narrow, or when the person does not want it."""
 
     ALLOW_SELECT = False
-
-    class Selected(Message):
-        """A conversation was clicked."""
-
-        def __init__(self, tab: Tab) -> None:
-            super().__init__()
-            self.tab = tab
 
     def __init__(self, tabs: Tabs) -> None:
         super().__init__(id="side-panel", markup=False)
@@ -60,7 +52,7 @@ class SidePanel(Static):
         event.stop()
         place = event.y - self.gutter.top - 1
         if 0 <= place < min(len(self._tabs.all), _MAX_LINES):
-            self.post_message(self.Selected(self._tabs.all[place]))
+            self.post_message(TabBar.Selected(self._tabs.all[place]))
 
 
 def _cut(lines: Sequence[Content]) -> list[Content]:
