@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hermes_cli.transcripts.transcript import Call, Entry, Picture, Transcript
 from hermes_core import clock
 from hermes_core.markdown import MAX_NESTING
-from hermes_core.text import counted, human_size, one_line, truncate
+from hermes_core.text import human_size, one_line, truncate
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -86,16 +86,9 @@ class _Room:
 
 
 def _conversation(transcript: Transcript, room: _Room, *, full: bool) -> Iterator[str]:
-    row = transcript.session
-    facts = (
-        counted(len(transcript.entries), "message"),
-        row["source"],
-        row["model"],
-        f"started {clock.local(row['started_at'])}",
-        row["id"],
-    )
+    facts = [*transcript.facts, str(transcript.session["id"])]
     yield f"<main>\n<h1>{html.escape(transcript.title)}</h1>\n"
-    yield f'<p class="about">{html.escape(" · ".join(str(fact) for fact in facts if fact))}</p>\n'
+    yield f'<p class="about">{html.escape(" · ".join(facts))}</p>\n'
     for entry in transcript.entries:
         yield from _entry(entry, room, full=full)
     yield "</main>\n"

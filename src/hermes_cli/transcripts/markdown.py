@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hermes_cli.transcripts.transcript import Call, Entry, Transcript
 from hermes_core import clock
 from hermes_core.markdown import MAX_NESTING, blocks, code_lines, fenced
-from hermes_core.text import counted, human_size, one_line, truncate
+from hermes_core.text import human_size, one_line, truncate
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -36,14 +36,7 @@ def render(transcript: Transcript, *, full: bool) -> Iterator[str]:
 
 def about(transcript: Transcript) -> str:
     """Return the facts about a conversation on one line."""
-    row = transcript.session
-    facts = (
-        counted(len(transcript.entries), "message"),
-        row["source"],
-        row["model"],
-        f"started {clock.local(row['started_at'])}",
-    )
-    return " · ".join(escaped(str(fact)) for fact in facts if fact)
+    return " · ".join(map(escaped, transcript.facts))
 
 
 def _body(entry: Entry, *, full: bool) -> Iterator[str]:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from hermes_core import pictures
+from hermes_core import clock, pictures
 from hermes_core.secrets import redact
-from hermes_core.text import human_size, one_line, visible, without_surrogates
+from hermes_core.text import counted, human_size, one_line, visible, without_surrogates
 from hermes_state.ledger import lineage, messages, partials, sessions, titles, usage
 from hermes_state.store import Tx
 from hermes_state.values import Row
@@ -68,6 +68,18 @@ class Transcript(NamedTuple):
     title: str
     entries: list[Entry]
     usage: Row
+
+    @property
+    def facts(self) -> list[str]:
+        """Return its length, surface, model and beginning in words, as far as they are known."""
+        row = self.session
+        facts = (
+            counted(len(self.entries), "message"),
+            row["source"],
+            row["model"],
+            f"started {clock.local(row['started_at'])}",
+        )
+        return [str(fact) for fact in facts if fact]
 
 
 def load(tx: Tx, session_id: str) -> Transcript:
